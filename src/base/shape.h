@@ -1,0 +1,62 @@
+// Shape: up to 8 dimensions, held inline; the element count is checked when the shape is made.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace lathe {
+
+using Ints = std::vector<int64_t>;
+
+class Shape {
+ public:
+  static constexpr int kMaxDims = 8;
+
+  Shape() = default;  // a scalar
+  Shape(std::initializer_list<int64_t> dims) : Shape(std::span<const int64_t>(dims.begin(), dims.size())) {}
+  explicit Shape(std::span<const int64_t> dims);  // UserError: too many dims, negative, or overflowing
+  explicit Shape(const Ints& dims) : Shape(std::span<const int64_t>(dims)) {}
+
+  int ndim() const { return ndim_; }
+  int64_t operator[](int axis) const { return dims_[static_cast<size_t>(axis)]; }  // axis in [0, ndim)
+  int64_t dim(int axis) const;  // axis may be negative; UserError when out of range
+  int64_t numel() const { return numel_; }
+  std::span<const int64_t> dims() const { return {dims_.data(), static_cast<size_t>(ndim_)}; }
+  const int64_t* begin() const { return dims_.data(); }
+  const int64_t* end() const { return dims_.data() + ndim_; }
+  Ints to_ints() const { return {begin(), end()}; }
+
+  Shape with_dim(int axis, int64_t size) const;
+  Ints strides() const;  // row-major, in elements
+
+  friend bool operator==(const Shape& a, const Shape& b);
+
+ private:
+  std::array<int64_t, kMaxDims> dims_{};
+  int ndim_ = 0;
+  int64_t numel_ = 1;
+};
+
+std::string to_string(const Shape&);  // "[2, 3]"
+
+// Maps a possibly negative axis into [0, ndim); UserError names `what`.
+int normalize_axis(int64_t axis, int ndim, const char* what);
+
+struct TensorType {
+  DType dtype = DType::f32;
+  Shape shape;
+
+  int64_t numel() const { return shape.numel(); }
+  int64_t bytes() const { return shape.numel() * size_of(dtype); }
+  friend bool operator==(const TensorType&, const TensorType&) = default;
+};
+
+std::string to_string(const TensorType&);  // "f32[2, 3]"
+
+}  // namespace lathe

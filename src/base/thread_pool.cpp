@@ -1,0 +1,127 @@
+#include "base/thread_pool.h"
+
+#include <sched.h>
+
+#include <thread>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace lathe {
+
+namespace {
+// About 20 microseconds of polling before a thread sleeps: longer than the gap between two kernels of a step,
+// shorter than what another process would mind.
+constexpr int kSpins = 4000;
+
+void relax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
+}
+}  // namespace
+
+// One job at a time. `ticket` packs the job's epoch (high 32 bits) with the next free index (low 32 bits), so that a
+// worker that wakes late cannot take an index of a newer job with an older job's task.
+struct ThreadPool::Shared {
+  std::atomic<uint32_t> epoch{0};
+  std::atomic<int> sleepers{0};
+  std::atomic<bool> stop{false};
+  alignas(64) std::atomic<uint64_t> ticket{0};
+  alignas(64) std::atomic<int64_t> done{0};
+  std::atomic<Task> task{nullptr};
+  std::atomic<void*> context{nullptr};
+  std::atomic<int64_t> count{0};
+  std::vector<std::thread> workers;
+
+  void work(uint32_t job) {
+    const Task f = task.load(std::memory_order_acquire);
+    void* const c = context.load(std::memory_order_acquire);
+    const int64_t n = count.load(std::memory_order_acquire);
+    while (true) {
+      uint64_t seen = ticket.load(std::memory_order_acquire);
+      do {
+        if (static_cast<uint32_t>(seen >> 32) != job || static_cast<int64_t>(seen & 0xffffffffu) >= n) return;
+      } while (!ticket.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel));
+      f(c, static_cast<int64_t>(seen & 0xffffffffu));
+      done.fetch_add(1, std::memory_order_acq_rel);
+    }
+  }
+
+  void worker() {
+    flush_denormals();
+    uint32_t seen = 0;
+    while (true) {
+      uint32_t now = epoch.load(std::memory_order_acquire);
+      for (int i = 0; now == seen && i < kSpins; ++i) {
+        relax();
+        now = epoch.load(std::memory_order_acquire);
+      }
+      if (now == seen) {
+        sleepers.fetch_add(1, std::memory_order_seq_cst);
+        epoch.wait(seen, std::memory_order_seq_cst);
+        sleepers.fetch_sub(1, std::memory_order_seq_cst);
+        now = epoch.load(std::memory_order_acquire);
+      }
+      if (stop.load(std::memory_order_acquire)) return;
+      if (now == seen) continue;
+      seen = now;
+      work(now);
+    }
+  }
+};
+
+ThreadPool::ThreadPool(int threads) : threads_(threads < 1 ? 1 : threads), shared_(std::make_unique<Shared>()) {
+  for (int i = 1; i < threads_; ++i) shared_->workers.emplace_back([s = shared_.get()] { s->worker(); });
+}
+
+ThreadPool::~ThreadPool() {
+  shared_->stop.store(true, std::memory_order_release);
+  shared_->epoch.fetch_add(1, std::memory_order_seq_cst);
+  shared_->epoch.notify_all();
+  for (auto& w : shared_->workers) w.join();
+}
+
+void ThreadPool::run_indices(int64_t count, Task task, void* context) {
+  if (threads_ == 1 || count <= 1) {
+    for (int64_t i = 0; i < count; ++i) task(context, i);
+    return;
+  }
+  Shared& s = *shared_;
+  const uint32_t job = s.epoch.load(std::memory_order_relaxed) + 1;
+  // A worker still inside work() of the previous job sees the old epoch in the ticket until it is replaced below, and
+  // then leaves: the fields it read belong to the job whose tickets it may draw.
+  s.done.store(0, std::memory_order_relaxed);
+  s.ticket.store(uint64_t{job} << 32 | 0xffffffffu, std::memory_order_release);  // closed while the job is written
+  s.context.store(context, std::memory_order_release);
+  s.count.store(count, std::memory_order_release);
+  s.task.store(task, std::memory_order_release);
+  s.ticket.store(uint64_t{job} << 32, std::memory_order_release);
+  s.epoch.store(job, std::memory_order_seq_cst);
+  if (s.sleepers.load(std::memory_order_seq_cst) > 0) s.epoch.notify_all();
+  s.work(job);
+  for (int i = 0; s.done.load(std::memory_order_acquire) != count; ++i) {
+    if (i < kSpins) relax();
+    else std::this_thread::yield();
+  }
+}
+
+void flush_denormals() {
+#if defined(__x86_64__)
+  _mm_setcsr(_mm_getcsr() | 0x8040);
+#endif
+}
+
+int available_threads() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
+    const int n = CPU_COUNT(&set);
+    if (n > 0) return n;
+  }
+  const unsigned n = std::thread::hardware_concurrency();
+  return n > 0 ? static_cast<int>(n) : 1;
+}
+
+}  // namespace lathe
