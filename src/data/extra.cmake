@@ -1,0 +1,5 @@
+# libdeflate unpacks .gz files; it ships a pkg-config file only.
+find_path(LATHE_DEFLATE_INCLUDE libdeflate.h REQUIRED)
+find_library(LATHE_DEFLATE_LIBRARY NAMES deflate REQUIRED)
+target_include_directories(${lib} PRIVATE ${LATHE_DEFLATE_INCLUDE})
+target_link_libraries(${lib} PRIVATE ${LATHE_DEFLATE_LIBRARY})

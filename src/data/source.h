@@ -1,0 +1,46 @@
+// Source: a dataset as an array of samples. A sample is a few fields of fixed type ("image" u8[28, 28, 1], "label"
+// i32[]); the loader reads samples from many threads and lays them out as batches.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/shape.h"
+
+namespace lathe::data {
+
+inline constexpr int kMaxFields = 8;
+
+enum class Split { train, test };
+inline const char* to_string(Split split) { return split == Split::train ? "train" : "test"; }
+
+struct Field {
+  std::string name;
+  TensorType type;  // of one sample
+};
+
+// Where one sample goes: one span per field, each exactly as long as the field's type.
+using SampleSpans = std::span<const std::span<std::byte>>;
+
+// All members are const and safe to call from several threads at once.
+class Source {
+ public:
+  virtual ~Source() = default;
+  virtual int64_t size() const = 0;
+  virtual std::span<const Field> fields() const = 0;
+  virtual void read(int64_t index, SampleSpans fields) const = 0;
+  virtual int64_t classes() const = 0;          // labels and tokens are in [0, classes)
+  virtual std::string description() const = 0;  // for people: what, how much, from where
+  virtual int64_t resident_bytes() const = 0;   // memory held for the samples, for the memory report
+};
+
+// The samples [first, first + count) of `whole`; UserError when they are not all there.
+std::unique_ptr<Source> subset(std::shared_ptr<const Source> whole, int64_t first, int64_t count);
+
+// Bytes of one sample over all fields.
+int64_t sample_bytes(const Source& source);
+
+}  // namespace lathe::data

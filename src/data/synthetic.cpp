@@ -1,0 +1,92 @@
+#include "data/synthetic.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/philox.h"
+
+namespace lathe::data {
+namespace {
+
+constexpr uint32_t kPrototypeStream = 0x70726f74;  // "prot"
+constexpr uint32_t kSampleStream = 0x73796e74;     // "synt"
+constexpr int64_t kMaxPrototypeBytes = int64_t{1} << 30;
+constexpr int64_t kCell = 4;  // prototypes are constant on 4 x 4 cells, so small shifts keep a class recognisable
+
+// The sum of four random bytes: mean 510, standard deviation 148, close to a normal distribution.
+int bell(uint32_t bits) {
+  return static_cast<int>((bits & 0xff) + (bits >> 8 & 0xff) + (bits >> 16 & 0xff) + (bits >> 24)) - 510;
+}
+
+class Synthetic final : public Source {
+ public:
+  explicit Synthetic(const SyntheticConfig& config) : config_(config) {
+    const Shape& shape = config.shape;
+    fields_[0] = {"image", {DType::u8, shape}};
+    fields_[1] = {"label", {DType::i32, {}}};
+    prototypes_.reserve(static_cast<size_t>(config.classes * shape.numel()));
+    const int64_t cells_x = ceil_div(shape[1], kCell);
+    for (int64_t label = 0; label < config.classes; ++label) {
+      const CounterRng rng(config.seed, kPrototypeStream, static_cast<uint32_t>(label), 0);
+      for (int64_t y = 0; y < shape[0]; ++y) {
+        for (int64_t x = 0; x < shape[1]; ++x) {
+          for (int64_t c = 0; c < shape[2]; ++c) {
+            const int64_t cell = (y / kCell * cells_x + x / kCell) * shape[2] + c;
+            prototypes_.push_back(static_cast<uint8_t>(64 + rng.below(static_cast<uint64_t>(cell), 128)));
+          }
+        }
+      }
+    }
+  }
+
+  int64_t size() const override { return config_.count; }
+  std::span<const Field> fields() const override { return fields_; }
+
+  void read(int64_t index, SampleSpans fields) const override {
+    LATHE_CHECK(index >= 0 && index < config_.count, "sample {} of {}", index, config_.count);
+    const auto counter = static_cast<uint64_t>(index);
+    const CounterRng rng(config_.seed, kSampleStream + (config_.split == Split::test ? 1 : 0),
+                         static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32));
+    const auto label = static_cast<int32_t>(rng.below(0, static_cast<uint64_t>(config_.classes)));
+    const int64_t numel = config_.shape.numel();
+    const uint8_t* prototype = prototypes_.data() + label * numel;
+    auto* image = reinterpret_cast<uint8_t*>(fields[0].data());
+    for (int64_t i = 0; i < numel; ++i) {
+      const int value = prototype[i] + bell(rng.bits(static_cast<uint64_t>(i) + 1)) / 4;
+      image[i] = static_cast<uint8_t>(std::clamp(value, 0, 255));
+    }
+    std::memcpy(fields[1].data(), &label, sizeof label);
+  }
+
+  int64_t classes() const override { return config_.classes; }
+  std::string description() const override {
+    return fmt::format("{} synthetic {} images {} in {} classes", config_.count, to_string(config_.split),
+                       to_string(config_.shape), config_.classes);
+  }
+  int64_t resident_bytes() const override { return static_cast<int64_t>(prototypes_.size()); }
+
+ private:
+  SyntheticConfig config_;
+  Field fields_[2];
+  std::vector<uint8_t> prototypes_;  // (classes, H, W, C)
+};
+
+}  // namespace
+
+std::unique_ptr<Source> make_synthetic(const SyntheticConfig& config) {
+  LATHE_USER_CHECK(config.count >= 1, "data: expected at least 1 synthetic sample, got {}; set data.train_samples",
+                   config.count);
+  LATHE_USER_CHECK(config.classes >= 1 && config.classes <= INT32_MAX,
+                   "data.classes: expected at least 1 class, got {}", config.classes);
+  LATHE_USER_CHECK(config.shape.ndim() == 3 && config.shape.numel() >= 1,
+                   "data.shape: expected [height, width, channels], got {}", to_string(config.shape));
+  const int64_t bytes = checked_mul(config.classes, config.shape.numel(), "data.shape");
+  LATHE_USER_CHECK(bytes <= kMaxPrototypeBytes, "data.shape: {} classes of {} need {} bytes, more than {}",
+                   config.classes, to_string(config.shape), bytes, kMaxPrototypeBytes);
+  return std::make_unique<Synthetic>(config);
+}
+
+}  // namespace lathe::data

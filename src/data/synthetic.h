@@ -1,0 +1,23 @@
+// Synthetic images: one random prototype per class plus bell-shaped noise, all from counters in integer arithmetic:
+// no files, the same bytes on every machine. Learnable, so tests can see a loss fall.
+#pragma once
+
+#include <memory>
+
+#include "base/shape.h"
+#include "data/source.h"
+
+namespace lathe::data {
+
+struct SyntheticConfig {
+  Shape shape{28, 28, 1};  // of one image; (H, W, C)
+  int64_t classes = 10;
+  int64_t count = 1024;
+  uint64_t seed = 0;
+  Split split = Split::train;  // both splits share the prototypes, not the noise
+};
+
+// Fields "image" u8[shape] and "label" i32[].
+std::unique_ptr<Source> make_synthetic(const SyntheticConfig& config);
+
+}  // namespace lathe::data

@@ -1,0 +1,21 @@
+// Text as byte tokens: sample i is the window of T tokens from byte i * T, its targets are the same window moved by
+// one.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "data/source.h"
+
+namespace lathe::data {
+
+// Fields "tokens" i32[T] and "targets" i32[T]. Every byte must be < vocab (at most 256). `name` stands in errors.
+std::unique_ptr<Source> make_text(std::string text, int64_t sequence, int64_t vocab, std::string name);
+
+// Of a file the first nine tenths are the train split, the rest is the test split.
+std::unique_ptr<Source> load_text(const std::string& path, Split split, int64_t sequence, int64_t vocab);
+
+// Sentences of a little grammar, at least `bytes` long, ASCII only; the two splits are different texts.
+std::string synthetic_text(int64_t bytes, uint64_t seed, Split split);
+
+}  // namespace lathe::data
