@@ -14,10 +14,19 @@
 #include "data/synthetic.h"
 #include "data/text.h"
 
+#if defined(__SANITIZE_THREAD__)
+#define LATHE_TEST_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define LATHE_TEST_TSAN 1
+#endif
+#endif
+
 namespace {
 std::atomic<int64_t> allocations{0};
 }
 
+#ifndef LATHE_TEST_TSAN  // its run-time library defines these operators itself
 // Counts allocations of the whole test program, so that a test can show that there are none.
 void* operator new(size_t size) {
   ++allocations;
@@ -26,6 +35,7 @@ void* operator new(size_t size) {
 }
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete(void* p, size_t) noexcept { std::free(p); }
+#endif
 
 namespace lathe::data {
 namespace {
