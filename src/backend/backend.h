@@ -1,0 +1,133 @@
+// What a backend is: a table op -> kernels (best first, each accepts a node or declines with a reason), and devices
+// that hold an arena and run bound kernels on lanes. The table is usable with no device present.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/graph.h"
+#include "ir/target.h"
+
+namespace lathe {
+
+// A place in the arena.
+struct Buffer {
+  int32_t segment = 0;
+  int64_t offset = 0;
+  int64_t bytes = 0;
+};
+
+// A node as a kernel sees it: types and parameters, no graph.
+struct Site {
+  const Node& node;
+  Types in;
+  Types out;
+  const Target& target;
+};
+
+class Device;
+class Stream;
+
+// A kernel with its arguments bound: run() only launches. No allocation, no shape logic.
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  virtual void run(Stream&) = 0;
+};
+
+struct KernelArgs {
+  std::vector<Buffer> out;
+  std::vector<Buffer> in;
+  Buffer workspace;
+};
+
+struct Candidate {
+  std::string_view name;
+  std::string (*accepts)(const Site&);     // "" accepts; otherwise the reason why not
+  int64_t (*workspace)(const Site&);       // bytes; null: none. Must not depend on anything but the site
+  std::unique_ptr<Kernel> (*bind)(Device&, const Site&, const KernelArgs&);
+};
+
+class KernelTable {
+ public:
+  struct Row {
+    std::string_view op;
+    Candidate candidate;
+  };
+  explicit KernelTable(std::vector<Row> rows);  // order within an op is preference
+  std::span<const Row> candidates(std::string_view op) const;
+  std::vector<std::string> ops() const;  // with at least one candidate, sorted: Target::native_ops
+
+ private:
+  std::vector<Row> rows_;  // stable-sorted by op
+};
+
+enum class Lane { compute, transfer };
+
+// Marks a point in a stream; another stream can wait for it.
+class Event {
+ public:
+  virtual ~Event() = default;
+};
+
+// An in-order queue of a device. Calls may return before the work is done; synchronize() waits for all of it.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  virtual void copy_in(const Buffer& dst, const void* src) = 0;   // dst.bytes from host memory
+  virtual void copy_out(void* dst, const Buffer& src) = 0;        // src.bytes to host memory
+  virtual void copy(const Buffer& dst, const Buffer& src) = 0;    // within the arena, src.bytes
+  virtual void record(Event&) = 0;
+  virtual void wait(Event&) = 0;
+  virtual void synchronize() = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const Target& target() const = 0;
+  // The arena, once; zero-filled. DeviceError with the sizes when it cannot be had.
+  virtual void allocate(std::span<const int64_t> segment_bytes) = 0;
+  virtual Stream& stream(Lane) = 0;
+  virtual std::unique_ptr<Event> make_event() = 0;
+  // Host memory that copy_in reads fast (pinned where that exists); owned by the device.
+  virtual std::byte* allocate_staging(int64_t bytes) = 0;
+};
+
+struct DeviceOptions {
+  int index = 0;
+  int threads = 0;  // cpu: 0 = all available
+};
+
+struct DeviceInfo {
+  std::string name;         // "cpu", "opencl:0"
+  std::string description;  // what a person calls it
+  int64_t memory = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string_view name() const = 0;
+  virtual const KernelTable& kernels() const = 0;
+  virtual Target target(const DeviceOptions&) const = 0;  // of a device that may not be opened yet
+  virtual std::vector<DeviceInfo> devices() const = 0;    // empty with a reason where there are none
+  virtual std::string unavailable_reason() const { return ""; }
+  virtual std::unique_ptr<Device> open(const DeviceOptions&) const = 0;
+};
+
+// The table of backends. find_backend throws UserError with the known names.
+std::span<const Backend* const> backends();
+const Backend& find_backend(std::string_view name);
+
+struct DeviceName {
+  std::string backend;
+  int index = 0;
+};
+DeviceName parse_device_name(std::string_view);  // "opencl:1"; UserError
+
+}  // namespace lathe

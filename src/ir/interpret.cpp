@@ -1,0 +1,45 @@
+#include "ir/interpret.h"
+
+#include <algorithm>
+
+namespace lathe {
+
+std::vector<HostTensor> interpret(const Graph& g, const std::vector<HostTensor>& inputs, Precision precision) {
+  LATHE_CHECK(inputs.size() == g.inputs.size(), "{} inputs given, {} expected", inputs.size(), g.inputs.size());
+  std::vector<std::vector<double>> data(g.types.size());
+  // Values die after their last reader, so that the oracle runs real recipes in modest memory.
+  std::vector<int32_t> last(g.types.size(), -1);
+  for (size_t i = 0; i < g.nodes.size(); ++i)
+    for (ValueId v : g.nodes[i].inputs) last[static_cast<size_t>(v)] = static_cast<int32_t>(i);
+  for (const Output& o : g.outputs) last[static_cast<size_t>(o.value)] = static_cast<int32_t>(g.nodes.size());
+
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const ValueId v = g.inputs[i].value;
+    LATHE_CHECK(static_cast<int64_t>(inputs[i].data.size()) == g.type(v).numel(), "input {} has {} elements, not {}",
+                g.inputs[i].name, inputs[i].data.size(), to_string(g.type(v)));
+    data[static_cast<size_t>(v)] = inputs[i].data;
+  }
+  const auto as_ref = [&](ValueId v) { return RefTensor{g.type(v), data[static_cast<size_t>(v)].data()}; };
+  std::vector<RefTensor> ins, outs;
+  for (size_t i = 0; i < g.nodes.size(); ++i) {
+    const Node& n = g.nodes[i];
+    ins.clear();
+    outs.clear();
+    for (ValueId v : n.inputs) ins.push_back(as_ref(v));
+    for (ValueId v : n.outputs) {
+      data[static_cast<size_t>(v)].assign(static_cast<size_t>(g.type(v).numel()), 0.0);
+      outs.push_back(as_ref(v));
+    }
+    n.op->reference(outs, ins, n.params.get());
+    for (const RefTensor& y : outs)
+      if (precision == Precision::rounded || !is_float(y.type.dtype))
+        for (int64_t k = 0; k < y.numel(); ++k) y[k] = round_to(y.type.dtype, y[k]);
+    for (ValueId v : n.inputs)
+      if (last[static_cast<size_t>(v)] == static_cast<int32_t>(i)) std::vector<double>().swap(data[static_cast<size_t>(v)]);
+  }
+  std::vector<HostTensor> results;
+  for (const Output& o : g.outputs) results.push_back({g.type(o.value), data[static_cast<size_t>(o.value)]});
+  return results;
+}
+
+}  // namespace lathe

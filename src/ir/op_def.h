@@ -1,0 +1,240 @@
+// OpDef: everything Lathe knows about one op, as a plain struct of functions. An op is written as a struct of static
+// functions and turned into an OpDef by make_op<T>():
+//
+//   struct Softmax {
+//     using Params = SoftmaxParams;                        // a struct with `fields`, or NoParams
+//     static constexpr OpInfo info{.name = "softmax", .doc = "..."};
+//     static Types infer(ArgTypes, const Params&);         // type rule; throws UserError
+//     static Values vjp(const Vjp&, const Params&);        // cotangents of the inputs, as graph nodes
+//     static Values expand(Builder&, ArgValues, const Params&);  // composites: the op in terms of others
+//     static Cost cost(ArgTypes, ArgTypes out, const Params&);
+//     static void reference(RefOuts, RefIns, const Params&);     // plain loops in f64: the definition
+//     static std::vector<Sample> samples();
+//   };
+//
+// A composite (an op with expand) may leave out infer, reference, vjp and cost: they follow from the expansion. An op
+// with neither vjp nor expand is not differentiable.
+#pragma once
+
+#include <concepts>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <typeinfo>
+#include <vector>
+
+#include "base/error.h"
+#include "base/shape.h"
+#include "ir/attr.h"
+
+namespace lathe {
+
+class Builder;
+class Value;
+struct Node;
+
+using Types = std::vector<TensorType>;
+using ArgTypes = std::span<const TensorType>;
+using Values = std::vector<Value>;
+using ArgValues = std::span<const Value>;
+using ParamsPtr = std::shared_ptr<const void>;
+
+enum Trait : unsigned {
+  kElementwise = 1u << 0,  // a row of the elementwise table: equal shapes in and out
+  kRandom = 1u << 1,       // draws random numbers: never merged
+  kView = 1u << 2,         // output is the input's memory under another shape
+  kReduction = 1u << 3,    // reduces axes by sum or max
+};
+
+struct OpInfo {
+  std::string_view name;
+  std::string_view doc;
+  int inputs = 1;  // -1: any number, at least one
+  unsigned traits = 0;
+};
+
+struct Cost {
+  double flops = 0;
+  double bytes_read = 0;
+  double bytes_written = 0;
+};
+
+// A tensor of the reference interpreter: every dtype is held in f64, dense, row-major.
+struct RefTensor {
+  TensorType type;
+  double* data = nullptr;
+  const Shape& shape() const { return type.shape; }
+  int64_t numel() const { return type.numel(); }
+  double& operator[](int64_t i) const { return data[i]; }
+};
+using RefIns = std::span<const RefTensor>;
+using RefOuts = std::span<const RefTensor>;
+
+// One test case of an op: input types with value ranges, and parameters.
+struct SampleInput {
+  TensorType type;
+  double lo = -1, hi = 1;  // integer types: whole numbers in [lo, hi]
+  double gap = 0;          // |x| >= gap: keeps finite differences away from a kink at 0
+};
+struct Sample {
+  std::string label;
+  std::vector<SampleInput> inputs;
+  ParamsPtr params;
+};
+
+// What a vjp rule sees: inputs and outputs of the node and the cotangents of its outputs.
+struct Vjp {
+  Builder& b;
+  ArgValues x;
+  ArgValues y;
+  std::span<const Value> dy_or_none;  // an invalid Value where nothing flows back
+
+  bool has_dy(int i = 0) const;
+  Value dy(int i = 0) const;  // zeros where nothing flows back
+};
+
+struct OpDef {
+  OpInfo info;
+  const std::type_info* params_type;
+  Attrs (*to_attrs)(const void* params);
+  ParamsPtr (*from_attrs)(const Attrs&);  // UserError on unknown names or wrong kinds; absent fields keep defaults
+  Types (*infer)(ArgTypes, const void* params);
+  Values (*vjp)(const Vjp&, const void* params);
+  Values (*expand)(Builder&, ArgValues, const void* params);
+  Cost (*cost)(ArgTypes in, ArgTypes out, const void* params);
+  void (*reference)(RefOuts, RefIns, const void* params);
+  std::vector<Sample> (*samples)();
+
+  std::string_view name() const { return info.name; }
+  bool has(Trait t) const { return (info.traits & t) != 0; }
+  bool is_composite() const { return expand != nullptr; }
+  bool is_differentiable() const { return vjp != nullptr || expand != nullptr; }
+};
+
+struct NoParams {
+  friend bool operator==(const NoParams&, const NoParams&) = default;
+  template <class F>
+  static void fields(F&&) {}
+};
+
+template <class P>
+ParamsPtr make_params(P params) {
+  return std::make_shared<const P>(std::move(params));
+}
+
+namespace detail {
+
+const Attr* find_attr(const Attrs&, std::string_view name);
+void check_attr_names(const Attrs& given, const std::vector<std::string_view>& known);
+[[noreturn]] void throw_attr_kind(std::string_view name, const char* expected);
+// Facets of composites that follow from the expansion.
+Types infer_by_expansion(Values (*)(Builder&, ArgValues, const void*), ArgTypes, const void*);
+Cost cost_by_expansion(Values (*)(Builder&, ArgValues, const void*), ArgTypes, const void*);
+void reference_by_expansion(Values (*)(Builder&, ArgValues, const void*), RefOuts, RefIns, const void*);
+Cost cost_of_bytes(ArgTypes in, ArgTypes out);
+
+template <class P>
+Attrs to_attrs(const void* params) {
+  Attrs attrs;
+  const P& p = *static_cast<const P*>(params);
+  P::fields([&](std::string_view name, auto member) { attrs.emplace_back(name, Attr(p.*member)); });
+  return attrs;
+}
+
+template <class P>
+ParamsPtr from_attrs(const Attrs& attrs) {
+  auto p = std::make_shared<P>();
+  std::vector<std::string_view> known;
+  P::fields([&](std::string_view name, auto member) {
+    known.push_back(name);
+    const Attr* attr = find_attr(attrs, name);
+    if (!attr) return;
+    using T = std::remove_reference_t<decltype(p.get()->*member)>;
+    if (const T* value = std::get_if<T>(attr)) {
+      p.get()->*member = *value;
+    } else if constexpr (std::is_same_v<T, double>) {
+      const int64_t* whole = std::get_if<int64_t>(attr);
+      if (!whole) throw_attr_kind(name, "a number");
+      p.get()->*member = static_cast<double>(*whole);
+    } else {
+      throw_attr_kind(name, "another kind of value");
+    }
+  });
+  check_attr_names(attrs, known);
+  return p;
+}
+
+}  // namespace detail
+
+template <class T>
+concept HasExpand = requires { &T::expand; };
+template <class T>
+concept HasInfer = requires { &T::infer; };
+template <class T>
+concept HasVjp = requires { &T::vjp; };
+template <class T>
+concept HasCost = requires { &T::cost; };
+template <class T>
+concept HasReference = requires { &T::reference; };
+template <class T>
+concept HasSamples = requires {
+  { T::samples() } -> std::same_as<std::vector<Sample>>;
+};
+
+template <class T>
+constexpr OpDef make_op() {
+  using P = typename T::Params;
+  static_assert(HasInfer<T> || HasExpand<T>, "an op needs infer() (or expand(), from which it follows)");
+  static_assert(HasReference<T> || HasExpand<T>, "an op needs reference() (or expand(), from which it follows)");
+  static_assert(HasSamples<T>, "an op needs samples()");
+  OpDef op{};
+  op.info = T::info;
+  op.params_type = &typeid(P);
+  op.to_attrs = detail::to_attrs<P>;
+  op.from_attrs = detail::from_attrs<P>;
+  if constexpr (HasExpand<T>)
+    op.expand = [](Builder& b, ArgValues x, const void* p) -> Values {
+      return T::expand(b, x, *static_cast<const P*>(p));
+    };
+  if constexpr (HasInfer<T>)
+    op.infer = [](ArgTypes x, const void* p) -> Types { return T::infer(x, *static_cast<const P*>(p)); };
+  else
+    op.infer = [](ArgTypes x, const void* p) -> Types {
+      return detail::infer_by_expansion(
+          [](Builder& b, ArgValues v, const void* q) -> Values { return T::expand(b, v, *static_cast<const P*>(q)); }, x, p);
+    };
+  if constexpr (HasVjp<T>)
+    op.vjp = [](const Vjp& v, const void* p) -> Values { return T::vjp(v, *static_cast<const P*>(p)); };
+  if constexpr (HasCost<T>)
+    op.cost = [](ArgTypes in, ArgTypes out, const void* p) { return T::cost(in, out, *static_cast<const P*>(p)); };
+  else if constexpr (HasExpand<T>)
+    op.cost = [](ArgTypes in, ArgTypes, const void* p) {
+      return detail::cost_by_expansion(
+          [](Builder& b, ArgValues v, const void* q) -> Values { return T::expand(b, v, *static_cast<const P*>(q)); }, in, p);
+    };
+  else
+    op.cost = [](ArgTypes in, ArgTypes out, const void*) { return detail::cost_of_bytes(in, out); };
+  if constexpr (HasReference<T>)
+    op.reference = [](RefOuts y, RefIns x, const void* p) { T::reference(y, x, *static_cast<const P*>(p)); };
+  else
+    op.reference = [](RefOuts y, RefIns x, const void* p) {
+      detail::reference_by_expansion(
+          [](Builder& b, ArgValues v, const void* q) -> Values { return T::expand(b, v, *static_cast<const P*>(q)); }, y, x, p);
+    };
+  op.samples = T::samples;
+  return op;
+}
+
+// Ops by name; the table itself is src/ops/registry.cpp.
+class OpRegistry {
+ public:
+  explicit OpRegistry(std::vector<const OpDef*> ops);  // sorted by name; names unique
+  const OpDef* find(std::string_view name) const;      // null when there is none
+  std::span<const OpDef* const> all() const { return ops_; }
+
+ private:
+  std::vector<const OpDef*> ops_;
+};
+
+}  // namespace lathe

@@ -1,0 +1,81 @@
+#include "ir/print.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace lathe {
+namespace {
+
+std::string quoted(const std::string& s) {
+  const std::string text = to_string(Attrs{{"s", Attr(s)}});  // {s="..."}
+  return text.substr(3, text.size() - 4);
+}
+
+class Printer {
+ public:
+  explicit Printer(const Graph& g) : g_(g) {
+    number_.assign(g.types.size(), -1);
+    for (const Input& in : g.inputs) number_[static_cast<size_t>(in.value)] = next_++;
+    for (const Node& n : g.nodes)
+      for (ValueId v : n.outputs)
+        if (v >= 0 && static_cast<size_t>(v) < number_.size()) number_[static_cast<size_t>(v)] = next_++;
+  }
+
+  std::string graph() const {
+    std::string out = fmt::format("graph {} {{\n", g_.name.empty() ? "_" : g_.name);
+    for (const Input& in : g_.inputs)
+      out += fmt::format("  input {}: {} {} {}\n", name(in.value), type(in.value), to_string(in.kind), quoted(in.name));
+    for (const Node& n : g_.nodes) out += "  " + node(n) + "\n";
+    for (const Output& o : g_.outputs) {
+      out += fmt::format("  output {} {} {}", name(o.value), to_string(o.kind), quoted(o.name));
+      if (o.updates >= 0) out += fmt::format(" updates {}", name(o.updates));
+      out += "\n";
+    }
+    return out + "}";
+  }
+
+  std::string node(const Node& n) const {
+    std::string out;
+    for (ValueId v : n.outputs) out += fmt::format("{}{}: {}", out.empty() ? "" : ", ", name(v), type(v));
+    std::vector<std::string> args;
+    for (ValueId v : n.inputs) args.push_back(name(v));
+    out += fmt::format(" = {}({})", n.op ? n.op->name() : "?", fmt::join(args, ", "));
+    if (n.op && n.params) {
+      const std::string attrs = indented(to_string(n.op->to_attrs(n.params.get())));
+      if (!attrs.empty()) out += " " + attrs;
+    }
+    if (!n.origin.empty()) out += " @" + quoted(n.origin);
+    return out;
+  }
+
+ private:
+  // Bodies of fused nodes span lines; indent them below their node.
+  static std::string indented(const std::string& text) {
+    std::string out;
+    for (char c : text) {
+      out += c;
+      if (c == '\n') out += "  ";
+    }
+    return out;
+  }
+  std::string type(ValueId v) const {
+    return v >= 0 && static_cast<size_t>(v) < g_.types.size() ? to_string(g_.type(v)) : "?";
+  }
+  std::string name(ValueId v) const {
+    if (v < 0 || static_cast<size_t>(v) >= number_.size()) return "%?";
+    const int32_t n = number_[static_cast<size_t>(v)];
+    return n < 0 ? fmt::format("%undefined{}", v) : fmt::format("%{}", n);
+  }
+
+  const Graph& g_;
+  std::vector<int32_t> number_;
+  int32_t next_ = 0;
+};
+
+}  // namespace
+
+std::string print(const Graph& g) { return Printer(g).graph(); }
+std::string print_node(const Graph& g, const Node& n) { return Printer(g).node(n); }
+
+}  // namespace lathe

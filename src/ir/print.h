@@ -1,0 +1,26 @@
+// Text form of graphs: print and parse are inverse, up to the numbering of values.
+//
+//   graph train {
+//     input %0: f32[10, 784] param "fc.weight"
+//     input %1: f32[32, 784] batch "x"
+//     %2: f32[32, 10] = matmul(%1, %0) {trans_b=true} @"fc"
+//     output %2 result "logits"
+//     output %9 state "fc.weight" updates %0
+//   }
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "ir/graph.h"
+
+namespace lathe {
+
+std::string print(const Graph&);
+// One node with the given value numbers, as it stands in print(); for errors.
+std::string print_node(const Graph&, const Node&);
+
+// UserError with line and column on anything that is not a graph; types are checked against the ops' rules.
+Graph parse_graph(std::string_view text, const OpRegistry&);
+
+}  // namespace lathe

@@ -1,0 +1,43 @@
+// Helpers that passes are written with: rebuild a graph node by node, and inline one graph into another.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "ir/builder.h"
+
+namespace lathe {
+
+// Copies a graph into a builder node by node; a pass decides per node what stands in its place. Keeps inputs, outputs,
+// their order and names.
+class Rebuild {
+ public:
+  explicit Rebuild(const Graph& source);
+
+  const Graph& source() const { return source_; }
+  Builder& builder() { return builder_; }
+  Value mapped(ValueId old) const;              // the new value that stands for a value of the source
+  Values mapped(const std::vector<ValueId>& old) const;
+  void map(ValueId old, Value now);
+  void copy(const Node&);                       // appends the node as it is, on the mapped inputs
+  void replace(const Node&, const Values& now); // maps the node's outputs to existing new values
+  Graph finish();                               // maps the outputs and returns the new graph
+
+ private:
+  const Graph& source_;
+  Builder builder_;
+  std::vector<ValueId> map_;
+};
+
+// Calls on_node(Rebuild&, const Node&) for every node in order: it returns the values that replace the node's outputs,
+// or nullopt to copy the node.
+Graph rebuild(const Graph&, const std::function<std::optional<Values>(Rebuild&, const Node&)>& on_node);
+
+// Appends the nodes of `body` to the builder with its inputs replaced by `args`; returns the values of its outputs.
+Values inline_graph(Builder&, const Graph& body, ArgValues args);
+
+// Appends the expansion of a composite node; origins of new nodes are the node's.
+Values expand_node(Builder&, const Node&, ArgValues args);
+
+}  // namespace lathe

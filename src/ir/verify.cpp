@@ -1,0 +1,120 @@
+#include "ir/verify.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "ir/print.h"
+
+namespace lathe {
+namespace {
+
+class Verifier {
+ public:
+  Verifier(const Graph& g, Level level, std::string_view after) : g_(g), level_(level), after_(after) {}
+
+  void run() {
+    defined_.assign(g_.types.size(), false);
+    std::unordered_set<std::string> names;
+    for (const Input& in : g_.inputs) {
+      define(in.value, -1);
+      if (!names.insert(in.name).second) fail(-1, fmt::format("two inputs are named \"{}\"", in.name));
+    }
+    for (size_t i = 0; i < g_.nodes.size(); ++i) check_node(static_cast<int>(i));
+    check_outputs();
+    if (level_ == Level::lowered) check_donations();
+  }
+
+ private:
+  void define(ValueId v, int at) {
+    if (v < 0 || static_cast<size_t>(v) >= g_.types.size()) fail(at, fmt::format("value %{} has no type", v));
+    if (defined_[static_cast<size_t>(v)]) fail(at, fmt::format("value %{} is defined twice", v));
+    defined_[static_cast<size_t>(v)] = true;
+  }
+
+  bool is_defined(ValueId v) const {
+    return v >= 0 && static_cast<size_t>(v) < g_.types.size() && defined_[static_cast<size_t>(v)];
+  }
+
+  void check_node(int i) {
+    const Node& n = g_.nodes[static_cast<size_t>(i)];
+    if (!n.op) fail(i, "node without an op");
+    if (!n.params) fail(i, "node without parameters");
+    for (ValueId v : n.inputs)
+      if (!is_defined(v)) fail(i, fmt::format("%{} is read before it is defined", v));
+    const int arity = n.op->info.inputs;
+    if (arity < 0 ? n.inputs.empty() : static_cast<int>(n.inputs.size()) != arity)
+      fail(i, fmt::format("{} takes {} inputs, has {}", n.op->name(), arity, n.inputs.size()));
+    if (level_ == Level::lowered && n.is("grad")) fail(i, "`grad` must be expanded by autodiff before this level");
+    Types expected;
+    try {
+      expected = n.op->infer(g_.types_of(n.inputs), n.params.get());
+    } catch (const UserError& e) {
+      fail(i, fmt::format("the type rule refuses it: {}", e.what()));
+    }
+    const Types actual = g_.types_of(n.outputs);
+    if (actual != expected)
+      fail(i, fmt::format("output types differ from the type rule, which gives {}", types_text(expected)));
+    for (ValueId v : n.outputs) define(v, i);
+  }
+
+  void check_outputs() {
+    std::unordered_set<std::string> names;
+    std::unordered_set<ValueId> updated;
+    for (const Output& o : g_.outputs) {
+      if (!is_defined(o.value)) fail(-1, fmt::format("output \"{}\" is not defined", o.name));
+      if (!names.insert(std::string(to_string(o.kind)) + o.name).second)
+        fail(-1, fmt::format("two outputs are named \"{}\"", o.name));
+      if ((o.kind == OutputKind::state) != (o.updates >= 0))
+        fail(-1, fmt::format("output \"{}\": state outputs, and only they, name an input", o.name));
+      if (o.updates < 0) continue;
+      const auto in = std::ranges::find(g_.inputs, o.updates, &Input::value);
+      if (in == g_.inputs.end() || !is_state(in->kind))
+        fail(-1, fmt::format("output \"{}\" updates %{}, which is not a state input", o.name, o.updates));
+      if (g_.type(o.value) != g_.type(o.updates))
+        fail(-1, fmt::format("output \"{}\": {} updates {}", o.name, to_string(g_.type(o.value)),
+                             to_string(g_.type(o.updates))));
+      if (!updated.insert(o.updates).second) fail(-1, fmt::format("input \"{}\" is updated twice", in->name));
+    }
+  }
+
+  // The new value takes the old one's storage: whoever reads the old value must stand before the writer (or be it).
+  void check_donations() {
+    const auto def = definitions(g_);
+    const auto reads = readers(g_);
+    for (const Output& o : g_.outputs) {
+      if (o.updates < 0 || o.value == o.updates) continue;
+      const int writer = def[static_cast<size_t>(o.value)];
+      if (writer < 0) continue;  // another input's value: the plan copies it after the last node
+      for (int32_t r : reads[static_cast<size_t>(o.updates)])
+        if (r > writer) fail(r, fmt::format("%{} is read after its update %{} was written", o.updates, o.value));
+    }
+  }
+
+  static std::string types_text(const Types& types) {
+    std::vector<std::string> parts;
+    for (const TensorType& t : types) parts.push_back(to_string(t));
+    return fmt::format("({})", fmt::join(parts, ", "));
+  }
+
+  [[noreturn]] void fail(int at, const std::string& what) const {
+    std::string text = fmt::format("graph \"{}\" is not valid{}{}: {}", g_.name, after_.empty() ? "" : " after pass ",
+                                   after_, what);
+    if (at >= 0) {
+      const int first = std::max(0, at - 10), last = std::min(static_cast<int>(g_.nodes.size()), at + 11);
+      for (int i = first; i < last; ++i)
+        text += fmt::format("\n{} {}", i == at ? ">" : " ", print_node(g_, g_.nodes[static_cast<size_t>(i)]));
+    }
+    throw InternalError(text);
+  }
+
+  const Graph& g_;
+  Level level_;
+  std::string_view after_;
+  std::vector<bool> defined_;
+};
+
+}  // namespace
+
+void verify(const Graph& g, Level level, std::string_view after) { Verifier(g, level, after).run(); }
+
+}  // namespace lathe

@@ -1,0 +1,19 @@
+// verify: the constitution of the IR. InternalError names the pass, the rule, and shows the nodes around the culprit.
+// Rules: every read is defined before; types equal what the op's rule gives; arity; every value defined once; names of
+// inputs and of outputs are unique; a state output has the type of the input it updates, which is updated once.
+#pragma once
+
+#include <string_view>
+
+#include "ir/graph.h"
+
+namespace lathe {
+
+enum class Level {
+  tensor,   // front end: `grad` and composites allowed
+  lowered,  // before the plan: no `grad`, and every reader of a donated state value stands before its update's node
+};
+
+void verify(const Graph&, Level, std::string_view after = "");
+
+}  // namespace lathe

@@ -1,0 +1,12 @@
+// grad: derivatives of a scalar with respect to other values of the graph. Not executable: the `autodiff` pass expands
+// it, innermost first, so a grad of something that holds a grad is a second derivative.
+#pragma once
+
+#include "ir/builder.h"
+
+namespace lathe {
+
+Values grad(Value loss, ArgValues wrt);
+extern const OpDef grad_op;
+
+}  // namespace lathe

@@ -1,0 +1,194 @@
+#include "ops/loop.h"
+
+#include <algorithm>
+#include <map>
+
+#include "ir/builder.h"
+#include "ops/broadcast.h"
+#include "ops/elementwise.h"
+#include "ops/full.h"
+#include "ops/fused.h"
+#include "ops/reduce.h"
+
+namespace lathe {
+namespace {
+
+// Thrown inside and turned into `reason`.
+struct NotALoop {
+  std::string why;
+};
+
+class Lowering {
+ public:
+  explicit Lowering(const Graph& body) : g_(body) {}
+
+  LoopProgram run() {
+    find_domain();
+    def_ = definitions(g_);
+    if (reduce_) {
+      const auto& p = reduce_->get<ReduceParams>();
+      out_.reduce = reduce_->is("reduce_sum") ? LoopReduce::sum : LoopReduce::max;
+      out_.axes = p.axes;
+      out_.reduce_dtype = g_.type(reduce_->outputs[0]).dtype;
+      Ints kept = out_.domain.to_ints();
+      for (int64_t a : p.axes) kept[static_cast<size_t>(a)] = 1;
+      out_.reduced = Shape(kept);
+      out_.reduce_instr = emit(out_.map, reduce_->inputs[0], out_.domain, false);
+    }
+    for (size_t i = 0; i < g_.outputs.size(); ++i) {
+      const ValueId v = g_.outputs[i].value;
+      const bool after = depends_on_reduce(v);
+      const Shape& domain = after ? out_.reduced : out_.domain;
+      if (g_.type(v).numel() != domain.numel() || (!after && g_.type(v).shape != domain))
+        throw NotALoop{fmt::format("output {} is {}, the loop runs over {}", i, to_string(g_.type(v)), to_string(domain))};
+      LoopSection& section = after ? out_.tail : out_.map;
+      section.stores.push_back({emit(section, v, tail_shape(v, after), after), static_cast<int>(i), g_.type(v).dtype});
+    }
+    return std::move(out_);
+  }
+
+ private:
+  // The common shape of everything that is not behind the reduction.
+  void find_domain() {
+    for (const Node& n : g_.nodes) {
+      if (n.op->has(kReduction)) {
+        if (reduce_) throw NotALoop{"more than one reduction"};
+        reduce_ = &n;
+      } else if (!n.op->has(kElementwise) && !n.is("broadcast") && !n.is("full")) {
+        throw NotALoop{fmt::format("{} is not an elementwise node", n.op->name())};
+      }
+    }
+    if (reduce_) out_.domain = g_.type(reduce_->inputs[0]).shape;
+    else out_.domain = g_.type(g_.outputs.at(0).value).shape;
+  }
+
+  // Behind the reduction, values live over the reduced shape, with reduced axes kept as 1 or dropped.
+  Shape tail_shape(ValueId v, bool after) const { return after ? g_.type(v).shape : out_.domain; }
+
+  bool depends_on_reduce(ValueId v) {
+    if (!reduce_) return false;
+    const int32_t d = def_[static_cast<size_t>(v)];
+    if (d < 0) return false;
+    if (const auto it = depends_.find(v); it != depends_.end()) return it->second;
+    const Node& n = g_.nodes[static_cast<size_t>(d)];
+    bool result = &n == reduce_;
+    for (ValueId x : n.inputs) result = result || depends_on_reduce(x);
+    return depends_[v] = result;
+  }
+
+  // Emits the instructions for value v read over `domain`; in the tail, the domain's shape may drop the reduced axes.
+  int32_t emit(LoopSection& section, ValueId v, const Shape& domain, bool after) {
+    const auto key = std::pair(v, after);
+    if (const auto it = emitted_.find(key); it != emitted_.end()) return it->second;
+    const int32_t d = def_[static_cast<size_t>(v)];
+    int32_t result;
+    if (d < 0) {
+      result = emit_read(section, v, domain, after);
+    } else {
+      const Node& n = g_.nodes[static_cast<size_t>(d)];
+      if (&n == reduce_) {
+        if (!after) throw NotALoop{"a value before the reduction depends on it"};
+        result = push(section, {.op = ScalarOp::arg, .a = kReducedArg, .dtype = g_.type(v).dtype, .from = g_.type(v).dtype});
+      } else if (n.is("broadcast")) {
+        if (after && depends_on_reduce(n.inputs[0]) && g_.type(n.inputs[0]).numel() != g_.type(v).numel())
+          throw NotALoop{"the reduced value is broadcast again"};
+        result = emit(section, n.inputs[0], domain, after);
+      } else if (n.is("full")) {
+        const auto& p = n.get<FullParams>();
+        result = push(section, {.op = ScalarOp::constant, .value = p.value, .dtype = p.dtype, .from = p.dtype});
+      } else {
+        result = emit_elementwise(section, n, domain, after);
+      }
+    }
+    emitted_[key] = result;
+    return result;
+  }
+
+  int32_t emit_elementwise(LoopSection& section, const Node& n, const Shape& domain, bool after) {
+    std::vector<int32_t> args;
+    for (ValueId x : n.inputs) args.push_back(emit(section, x, domain, after));
+    const ScalarExpr e = elementwise_expr(n, g_.types_of(n.inputs));
+    std::vector<int32_t> at(e.instrs.size());
+    for (size_t k = 0; k < e.instrs.size(); ++k) {
+      ScalarInstr i = e.instrs[k];
+      if (i.op == ScalarOp::arg) {
+        at[k] = args[static_cast<size_t>(i.a)];
+        continue;
+      }
+      const auto moved = [&](int32_t j) { return j < 0 ? j : at[static_cast<size_t>(j)]; };
+      i.a = moved(i.a);
+      i.b = moved(i.b);
+      i.c = moved(i.c);
+      at[k] = push(section, i);
+    }
+    return at.back();
+  }
+
+  int32_t emit_read(LoopSection& section, ValueId v, const Shape& domain, bool after) {
+    int input = -1;
+    for (size_t i = 0; i < g_.inputs.size(); ++i)
+      if (g_.inputs[i].value == v) input = static_cast<int>(i);
+    LATHE_CHECK(input >= 0);
+    Ints strides;
+    if (!after) {
+      strides = broadcast_strides(g_.type(v).shape, domain);
+    } else {
+      // Strides over the tail's own shape, put back to the positions of the kept axes.
+      const Ints own = broadcast_strides(g_.type(v).shape, domain);
+      if (domain.ndim() == out_.reduced.ndim()) {
+        strides = own;
+      } else {
+        size_t next = 0, axis = 0;
+        for (int d = 0; d < out_.reduced.ndim(); ++d) {
+          const bool reduced_axis = axis < out_.axes.size() && out_.axes[axis] == d;
+          if (reduced_axis) ++axis;
+          strides.push_back(reduced_axis || next >= own.size() ? 0 : own[next]);
+          if (!reduced_axis) ++next;
+        }
+      }
+    }
+    section.reads.push_back({input, g_.type(v).dtype, std::move(strides)});
+    return push(section, {.op = ScalarOp::arg, .a = static_cast<int32_t>(section.reads.size() - 1), .dtype = g_.type(v).dtype,
+                          .from = g_.type(v).dtype});
+  }
+
+  static int32_t push(LoopSection& section, ScalarInstr i) {
+    section.instrs.push_back(i);
+    return static_cast<int32_t>(section.instrs.size() - 1);
+  }
+
+  const Graph& g_;
+  LoopProgram out_;
+  const Node* reduce_ = nullptr;
+  std::vector<int32_t> def_;
+  std::map<ValueId, bool> depends_;
+  std::map<std::pair<ValueId, bool>, int32_t> emitted_;
+};
+
+}  // namespace
+
+std::optional<LoopProgram> lower_loop(const Graph& body, std::string* reason) {
+  try {
+    return Lowering(body).run();
+  } catch (const NotALoop& e) {
+    if (reason) *reason = e.why;
+    return std::nullopt;
+  }
+}
+
+std::optional<LoopProgram> lower_loop(const Node& n, ArgTypes in, std::string* reason) {
+  if (n.is("fused")) {
+    const auto& p = n.get<FusedParams>();
+    if (p.kind == "loop") return lower_loop(*p.body, reason);
+    if (reason) *reason = fmt::format("a fused node of kind {}", p.kind);
+    return std::nullopt;
+  }
+  Builder b("body");
+  Values args;
+  for (size_t i = 0; i < in.size(); ++i) args.push_back(b.input(in[i], InputKind::batch, "x" + std::to_string(i)));
+  const Values out = b.add(*n.op, args, n.params);
+  for (size_t i = 0; i < out.size(); ++i) b.output(out[i], OutputKind::result, "y" + std::to_string(i));
+  return lower_loop(b.finish(), reason);
+}
+
+}  // namespace lathe

@@ -1,0 +1,69 @@
+// Scalar expressions: what an elementwise op computes for one element, as a short SSA list. Every backend has one
+// evaluator or renderer for these instructions; elementwise ops are rows made of them (elementwise.cpp).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace lathe {
+
+// Semantics are those of apply() below. `max` and `min` propagate NaN. Comparisons and logic give bool.
+enum class ScalarOp : uint8_t {
+  arg,       // input number `a`
+  constant,  // `value`
+  add, sub, mul, div, max, min, pow,
+  eq, lt, le, logical_and, logical_or, logical_not,
+  select,    // a ? b : c
+  neg, abs, exp, log, sqrt, rsqrt, tanh, sigmoid, erf, sin, cos, floor, is_finite,
+  convert,   // a, from `from` to `dtype`
+};
+
+std::string_view to_string(ScalarOp);
+int arity(ScalarOp);  // instruction operands: 0 to 3
+double apply(ScalarOp, double a, double b, double c);  // arg, constant and convert are not for it
+
+struct ScalarInstr {
+  ScalarOp op = ScalarOp::constant;
+  int32_t a = -1, b = -1, c = -1;  // earlier instructions; for `arg`: a is the number of the input
+  double value = 0;
+  DType dtype = DType::f32;  // of the result
+  DType from = DType::f32;   // of the operands (for select: of b and c)
+};
+
+// The last instruction is the result.
+struct ScalarExpr {
+  std::vector<ScalarInstr> instrs;
+};
+
+// Handle for writing expressions: relu is max(x, 0).
+class Scalar {
+ public:
+  Scalar(ScalarExpr& e, int32_t id) : e_(&e), id_(id) {}
+  static Scalar arg(ScalarExpr& e, int i) { return make(e, {.op = ScalarOp::arg, .a = i}); }
+  Scalar constant(double v) const { return make(*e_, {.op = ScalarOp::constant, .value = v}); }
+  Scalar unary(ScalarOp op) const { return make(*e_, {.op = op, .a = id_}); }
+  Scalar binary(ScalarOp op, Scalar b) const { return make(*e_, {.op = op, .a = id_, .b = b.id_}); }
+  Scalar choose(Scalar yes, Scalar no) const {
+    return make(*e_, {.op = ScalarOp::select, .a = id_, .b = yes.id_, .c = no.id_});
+  }
+  int32_t id() const { return id_; }
+
+ private:
+  static Scalar make(ScalarExpr& e, ScalarInstr i) {
+    e.instrs.push_back(i);
+    return {e, static_cast<int32_t>(e.instrs.size() - 1)};
+  }
+  ScalarExpr* e_;
+  int32_t id_;
+};
+
+// Sets dtype and from of every instruction for the given input types; `out` is the dtype of the result.
+void assign_types(ScalarExpr&, std::span<const DType> inputs);
+
+double evaluate(const ScalarExpr&, std::span<const double> inputs);
+
+}  // namespace lathe

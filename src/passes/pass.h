@@ -1,0 +1,48 @@
+// What a pass is: a function from graph to graph, without state, device or I/O. The ordered list is pipeline.cpp.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/graph.h"
+#include "ir/target.h"
+#include "ir/verify.h"
+
+namespace lathe {
+
+struct PassContext {
+  Target target;
+};
+
+struct PassEntry {
+  std::string_view name;
+  Graph (*run)(Graph, const PassContext&);
+  Level level;            // what verify may demand of the result
+  bool required = false;  // cannot be disabled: without it the graph cannot be planned
+};
+
+struct PassReport {
+  std::string name;
+  double seconds = 0;
+  bool changed = false;
+  bool disabled = false;
+  size_t nodes = 0;  // after the pass
+};
+
+struct PipelineOptions {
+  std::vector<std::string> disabled;  // names of optional passes; UserError on unknown or required ones
+  std::string stop_after;             // empty: run all
+  bool verify = true;
+  // Called after each pass that ran, with the graph before and after it.
+  std::function<void(const PassEntry&, const Graph& before, const Graph& after)> on_pass;
+};
+
+std::span<const PassEntry> pipeline();  // the table
+Graph run_pipeline(Graph, const PassContext&, const PipelineOptions& = {}, std::vector<PassReport>* = nullptr);
+// The same driver over another list: for tests.
+Graph run_passes(std::span<const PassEntry>, Graph, const PassContext&, const PipelineOptions& = {},
+                 std::vector<PassReport>* = nullptr);
+
+}  // namespace lathe

@@ -1,0 +1,72 @@
+// Program: a step as the device runs it: a flat list of launches with fixed places in the arena. ProgramSet: all
+// Programs of a run, with one arena and the memory certificate.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "ir/graph.h"
+
+namespace lathe {
+
+enum class MemoryClass { weights, optimizer, gradients, activations, workspace, staging };
+inline constexpr MemoryClass kMemoryClasses[] = {MemoryClass::weights,     MemoryClass::optimizer, MemoryClass::gradients,
+                                                 MemoryClass::activations, MemoryClass::workspace, MemoryClass::staging};
+std::string_view to_string(MemoryClass);
+
+struct Declined {
+  std::string kernel;
+  std::string reason;
+};
+
+struct Launch {
+  Node node;  // its ValueIds are those of Program::graph
+  Types in, out;
+  Candidate candidate;
+  KernelArgs args;
+  Cost cost;
+  std::vector<Declined> declined;
+};
+
+// A graph input or output and where it lives.
+struct Port {
+  std::string name;
+  TensorType type;
+  InputKind kind = InputKind::batch;         // inputs
+  OutputKind output_kind = OutputKind::result;  // outputs
+  Buffer buffer;
+};
+
+// A copy within the arena that runs after the launches: a state output that is not computed in place.
+struct FinalCopy {
+  Buffer dst, src;
+};
+
+// Bytes of one Program. Peak is the size of its region of the arena beyond state and inputs.
+struct MemoryReport {
+  int64_t by_class[6] = {};     // bytes at the moment of the peak, by MemoryClass; sums to `total`
+  int64_t total = 0;            // state + inputs + scratch region of this Program
+  int64_t scratch = 0;          // size of the scratch region (activations, gradients, workspace)
+  int64_t lower_bound = 0;      // largest sum of live scratch bytes over all launches: no plan of this order can do better
+};
+
+struct Program {
+  std::string name;
+  Graph graph;  // lowered and scheduled
+  std::vector<Launch> launches;
+  std::vector<FinalCopy> final_copies;
+  std::vector<Port> inputs;
+  std::vector<Port> outputs;
+  MemoryReport memory;
+};
+
+struct ProgramSet {
+  std::vector<Program> programs;
+  std::vector<Port> state;              // same place in every Program
+  std::vector<int64_t> segments;        // arena: bytes per segment
+  int64_t arena_bytes = 0;              // sum of segments
+  const Program* find(std::string_view name) const;
+};
+
+}  // namespace lathe
