@@ -1,0 +1,115 @@
+#include "passes/autodiff.h"
+
+#include <algorithm>
+
+#include "ir/rewrite.h"
+#include "ops/elementwise.h"
+#include "ops/full.h"
+#include "ops/grad.h"
+
+namespace lathe {
+namespace {
+
+int32_t first_grad(const Graph& g) {
+  for (size_t i = 0; i < g.nodes.size(); ++i)
+    if (g.nodes[i].op == &grad_op) return static_cast<int32_t>(i);
+  return -1;
+}
+
+// Nodes that lie between the wrt values and the loss of a grad node: the ones whose rules are needed.
+std::vector<bool> active_nodes(const Graph& g, const Node& grad, int32_t end) {
+  std::vector<bool> from_wrt(g.types.size(), false), to_loss(g.types.size(), false), active(static_cast<size_t>(end), false);
+  for (size_t i = 1; i < grad.inputs.size(); ++i) from_wrt[static_cast<size_t>(grad.inputs[i])] = true;
+  const auto any = [](const std::vector<ValueId>& values, const std::vector<bool>& set) {
+    return std::ranges::any_of(values, [&](ValueId v) { return set[static_cast<size_t>(v)]; });
+  };
+  for (int32_t i = 0; i < end; ++i) {
+    const Node& n = g.nodes[static_cast<size_t>(i)];
+    if (!n.op->is_differentiable() || !any(n.inputs, from_wrt)) continue;
+    for (ValueId v : n.outputs)
+      if (is_float(g.type(v).dtype)) from_wrt[static_cast<size_t>(v)] = true;
+  }
+  to_loss[static_cast<size_t>(grad.inputs[0])] = true;
+  for (int32_t i = end - 1; i >= 0; --i) {
+    const Node& n = g.nodes[static_cast<size_t>(i)];
+    if (!any(n.outputs, to_loss)) continue;
+    for (ValueId v : n.inputs) to_loss[static_cast<size_t>(v)] = true;
+    active[static_cast<size_t>(i)] = n.op->is_differentiable() && any(n.inputs, from_wrt) && any(n.outputs, from_wrt);
+  }
+  return active;
+}
+
+// Replaces active composites that have no vjp of their own by their expansions, until none is left.
+Graph expand_active(Graph g) {
+  while (true) {
+    const int32_t at = first_grad(g);
+    const auto active = active_nodes(g, g.nodes[static_cast<size_t>(at)], at);
+    bool any = false;
+    int32_t i = -1;
+    Graph next = rebuild(g, [&](Rebuild& r, const Node& n) -> std::optional<Values> {
+      ++i;
+      if (i >= at || !active[static_cast<size_t>(i)] || n.op->vjp) return std::nullopt;
+      any = true;
+      return expand_node(r.builder(), n, r.mapped(n.inputs));
+    });
+    if (!any) return g;
+    g = std::move(next);
+  }
+}
+
+// Appends the derivative of loss by each of wrt to the builder, whose graph holds their definitions.
+Values differentiate(Builder& b, Value loss, const Values& wrt, const std::vector<bool>& active) {
+  std::vector<Value> cotangent(b.graph().types.size());
+  cotangent[static_cast<size_t>(loss.id())] = full(b, loss.type(), 1.0);
+  const std::string saved = b.origin();
+  for (size_t k = active.size(); k-- > 0;) {
+    if (!active[k]) continue;
+    // A copy: appending nodes moves the originals.
+    const Node n = b.graph().nodes[k];
+    Values x, y, dy;
+    bool any = false;
+    for (ValueId v : n.inputs) x.push_back(b.value(v));
+    for (ValueId v : n.outputs) {
+      y.push_back(b.value(v));
+      dy.push_back(cotangent[static_cast<size_t>(v)]);
+      any = any || dy.back().valid();
+    }
+    if (!any) continue;
+    b.set_origin("grad:" + n.origin);
+    const Values dx = n.op->vjp(Vjp{b, x, y, dy}, n.params.get());
+    LATHE_CHECK(dx.size() == x.size(), "vjp of {} gives {} cotangents for {} inputs", n.op->name(), dx.size(), x.size());
+    for (size_t i = 0; i < dx.size(); ++i) {
+      if (!dx[i].valid() || !is_float(x[i].dtype())) continue;
+      LATHE_CHECK(dx[i].type() == x[i].type(), "vjp of {}: cotangent {} is {}, the input {}", n.op->name(), i,
+                  to_string(dx[i].type()), to_string(x[i].type()));
+      Value& sum = cotangent[static_cast<size_t>(x[i].id())];
+      sum = sum.valid() ? sum + dx[i] : dx[i];
+    }
+  }
+  b.set_origin(saved);
+  Values out;
+  for (const Value& v : wrt) {
+    const Value d = cotangent[static_cast<size_t>(v.id())];
+    out.push_back(d.valid() ? d : zeros(b, v.type()));
+  }
+  return out;
+}
+
+}  // namespace
+
+Graph autodiff(Graph g, const PassContext&) {
+  while (first_grad(g) >= 0) {
+    g = expand_active(std::move(g));
+    const int32_t at = first_grad(g);
+    const auto active = active_nodes(g, g.nodes[static_cast<size_t>(at)], at);
+    int32_t i = -1;
+    g = rebuild(g, [&](Rebuild& r, const Node& n) -> std::optional<Values> {
+      if (++i != at) return std::nullopt;
+      const Values x = r.mapped(n.inputs);
+      return differentiate(r.builder(), x[0], Values(x.begin() + 1, x.end()), active);
+    });
+  }
+  return g;
+}
+
+}  // namespace lathe
