@@ -1,0 +1,74 @@
+// The table of backends, and lookup by name.
+#include "backend/backend.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "backend/ref/ref_backend.h"
+#if __has_include("backend/cpu/cpu_backend.h")
+#include "backend/cpu/cpu_backend.h"
+#define LATHE_HAS_CPU 1
+#endif
+#if __has_include("backend/opencl/opencl_backend.h")
+#include "backend/opencl/opencl_backend.h"
+#define LATHE_HAS_OPENCL 1
+#endif
+
+namespace lathe {
+
+KernelTable::KernelTable(std::vector<Row> rows) : rows_(std::move(rows)) {
+  std::ranges::stable_sort(rows_, {}, &Row::op);
+}
+
+std::span<const KernelTable::Row> KernelTable::candidates(std::string_view op) const {
+  const auto range = std::ranges::equal_range(rows_, op, {}, &Row::op);
+  return {range.begin(), range.end()};
+}
+
+std::vector<std::string> KernelTable::ops() const {
+  std::vector<std::string> names;
+  for (const Row& r : rows_)
+    if (names.empty() || names.back() != r.op) names.emplace_back(r.op);
+  return names;
+}
+
+std::span<const Backend* const> backends() {
+  static const std::vector<const Backend*> table = {
+      &ref_backend(),
+#ifdef LATHE_HAS_CPU
+      &cpu_backend(),
+#endif
+#ifdef LATHE_HAS_OPENCL
+      &opencl_backend(),
+#endif
+  };
+  return table;
+}
+
+const Backend& find_backend(std::string_view name) {
+  std::vector<std::string_view> known;
+  for (const Backend* b : backends()) {
+    if (b->name() == name) return *b;
+    known.push_back(b->name());
+  }
+  throw UserError(fmt::format("device: no backend is called \"{}\"; known: {}", name, fmt::join(known, ", ")), Exit::usage);
+}
+
+DeviceName parse_device_name(std::string_view text) {
+  DeviceName name;
+  const size_t colon = text.find(':');
+  name.backend = std::string(text.substr(0, colon));
+  const auto bad = [&] {
+    return UserError(fmt::format("device: expected NAME or NAME:INDEX, for example cpu or opencl:0, got \"{}\"", text), Exit::usage);
+  };
+  if (name.backend.empty()) throw bad();
+  if (colon != std::string_view::npos) {
+    const std::string_view digits = text.substr(colon + 1);
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), name.index);
+    if (error != std::errc{} || end != digits.data() + digits.size() || name.index < 0) throw bad();
+  }
+  find_backend(name.backend);
+  return name;
+}
+
+}  // namespace lathe
