@@ -1,0 +1,286 @@
+#include "backend/cpu/gemm.h"
+
+#include <algorithm>
+#include <atomic>
+#include <type_traits>
+
+#include "backend/cpu/gemm_kernel.h"
+#include "backend/cpu/gemm_plan.h"
+#include "base/checked.h"
+#include "base/error.h"
+
+namespace lathe::cpu {
+
+namespace {
+
+constexpr int64_t kPackRows = 96;       // rows of a shared operand packed by one task
+constexpr int64_t kPostColumns = 256;   // columns after which the post callback runs, while they are in the cache
+constexpr int64_t kMaxBlockRows = 512;  // of one call of the multiply kernel when rows have addresses of their own
+
+// Calls f(task, slot) for all tasks; two tasks at the same time never have the same slot, slots are below `threads`.
+template <class F>
+void run_tasks(ThreadPool& pool, int64_t threads, int64_t tasks, F&& f) {
+  if (threads <= 1 || tasks <= 1) {
+    for (int64_t t = 0; t < tasks; ++t) f(t, int64_t{0});
+    return;
+  }
+  std::atomic<int64_t> next{0};
+  pool.run(std::min(threads, tasks), [&](int64_t slot) {
+    for (int64_t t = next.fetch_add(1, std::memory_order_relaxed); t < tasks;
+         t = next.fetch_add(1, std::memory_order_relaxed))
+      f(t, slot);
+  });
+}
+
+int64_t batch_offset(const GemmShape& s, int64_t b, int64_t stride, int64_t inner_stride) {
+  return b / s.batch_inner * stride + b % s.batch_inner * inner_stride;
+}
+
+// One product of the batch: everything the tasks need.
+struct Product {
+  const GemmArgs<float>& args;
+  const GemmPlan& plan;
+  const GemmKernels& kernels;
+  float* workspace;
+  int64_t batch = 0;
+  Operand<float> a, b;
+  float* c = nullptr;
+
+  Product(const GemmArgs<float>& args_in, const GemmPlan& plan_in, const GemmKernels& kernels_in)
+      : args(args_in),
+        plan(plan_in),
+        kernels(kernels_in),
+        workspace(reinterpret_cast<float*>(args_in.workspace.data())) {
+    set_batch(0);
+  }
+
+  void set_batch(int64_t index) {
+    const GemmShape& s = args.shape;
+    batch = index;
+    a = args.a;
+    b = args.b;
+    a.data += batch_offset(s, index, a.batch_stride, a.inner_stride);
+    b.data += batch_offset(s, index, b.batch_stride, b.inner_stride);
+    c = args.c.data + batch_offset(s, index, args.c.batch_stride, args.c.inner_stride);
+  }
+
+  float* shared_a() const { return workspace; }
+  float* shared_b() const { return shared_a() + plan.shared_a; }
+  float* own_a(int64_t slot) const { return shared_b() + plan.shared_b + slot * (plan.own_a + plan.own_b); }
+  float* own_b(int64_t slot) const { return own_a(slot) + plan.own_a; }
+  float* partial() const { return shared_b() + plan.shared_b + plan.threads * (plan.own_a + plan.own_b); }
+
+  int64_t k_begin(int64_t block) const { return std::min(block * plan.kc, args.shape.k); }
+  int64_t k_size(int64_t block) const { return k_begin(block + 1) - k_begin(block); }
+
+  int64_t epilogue_row() const {
+    return batch * (args.epilogue.batch_rows < 0 ? args.shape.m : args.epilogue.batch_rows);
+  }
+  int64_t epilogue_col() const { return batch * args.epilogue.batch_cols; }
+
+  float* row(int64_t r) const {
+    const Output<float>& out = args.c;
+    if (out.grid_w == 0) return c + r * out.ld;
+    const int64_t j = r % out.grid_w, i = r / out.grid_w % out.grid_h, n = r / out.grid_w / out.grid_h;
+    return c + n * out.image_stride + i * out.row_stride + j * out.ld;
+  }
+
+  bool simple_epilogue(int64_t i0, int64_t j0, RowEpilogue& e) const {
+    const Epilogue<float>& given = args.epilogue;
+    e.bias_col = given.bias_col ? given.bias_col + epilogue_col() + j0 : nullptr;
+    e.bias_row = given.bias_row ? given.bias_row + epilogue_row() + i0 : nullptr;
+    e.residual = given.residual;
+    e.c_origin = args.c.data;
+    e.relu = given.relu;
+    return e.bias_col || e.bias_row || e.residual || e.relu;
+  }
+
+  void post(int64_t i0, int64_t mb, int64_t j0, int64_t nb) const {
+    const Epilogue<float>& e = args.epilogue;
+    if (!e.post) return;
+    for (int64_t i = i0; i < i0 + mb; ++i) e.post(e.context, row(i) + j0, epilogue_row() + i, epilogue_col() + j0, nb);
+  }
+
+  // C[i0.., j0..] of one k block from packed operands; the last block also finishes the elements.
+  void multiply(int64_t i0, int64_t mb, int64_t j0, int64_t nb, int64_t k_block, const float* packed_a,
+                const float* packed_b) const {
+    const int64_t kc = k_size(k_block);
+    const bool last = k_block + 1 == plan.k_blocks;
+    const int64_t mr = kernels.geometry.mr, nr = kernels.geometry.nr();
+    const int64_t step_m = std::min(plan.mc, kMaxBlockRows / mr * mr);
+    const int64_t step_n = last && args.epilogue.post ? round_up(kPostColumns, nr) : round_up(nb, nr);
+    float* rows[kMaxBlockRows];
+    for (int64_t i = 0; i < mb; i += step_m) {
+      Block block;
+      block.mb = std::min(step_m, mb - i);
+      block.kc = kc;
+      block.a = packed_a + i * kc;
+      block.ldc = args.c.ld;
+      block.add = k_block > 0;
+      if (args.c.grid_w > 0)
+        for (int64_t r = 0; r < block.mb; ++r) rows[r] = row(i0 + i + r);
+      for (int64_t j = 0; j < nb; j += step_n) {
+        block.nb = std::min(step_n, nb - j);
+        block.b = packed_b + j * kc;
+        float* shifted[kMaxBlockRows];
+        if (args.c.grid_w > 0) {
+          for (int64_t r = 0; r < block.mb; ++r) shifted[r] = rows[r] + j0 + j;
+          block.c_rows = shifted;
+        } else {
+          block.c = c + (i0 + i) * args.c.ld + j0 + j;
+        }
+        RowEpilogue epilogue;
+        block.epilogue = last && simple_epilogue(i0 + i, j0 + j, epilogue) ? &epilogue : nullptr;
+        kernels.multiply(block);
+        if (last) post(i0 + i, block.mb, j0 + j, block.nb);
+      }
+    }
+  }
+
+  // All k of one tile of C, operands packed here.
+  void tile_alone(int64_t i0, int64_t mb, int64_t j0, int64_t nb, int64_t slot) const {
+    for (int64_t kb = 0; kb < plan.k_blocks; ++kb) {
+      kernels.pack_a(a, i0, mb, k_begin(kb), k_size(kb), own_a(slot));
+      kernels.pack_b(b, j0, nb, k_begin(kb), k_size(kb), own_b(slot));
+      multiply(i0, mb, j0, nb, kb, own_a(slot), own_b(slot));
+    }
+  }
+};
+
+void run_batches(ThreadPool& pool, const Product& product) {
+  const GemmPlan& plan = product.plan;
+  const GemmShape& s = product.args.shape;
+  const int64_t rows = ceil_div(s.m, plan.tm), cols = ceil_div(s.n, plan.tn);
+  run_tasks(pool, plan.threads, s.batch * rows * cols, [&](int64_t task, int64_t slot) {
+    Product mine = product;
+    mine.set_batch(task / (rows * cols));
+    const int64_t i0 = task / cols % rows * plan.tm, j0 = task % cols * plan.tn;
+    mine.tile_alone(i0, std::min(plan.tm, s.m - i0), j0, std::min(plan.tn, s.n - j0), slot);
+  });
+}
+
+void run_k_split(ThreadPool& pool, const Product& product) {
+  const GemmPlan& plan = product.plan;
+  const GemmKernels& kernels = product.kernels;
+  const GemmShape& s = product.args.shape;
+  const int64_t size = s.m * s.n;
+  for (int64_t first = 0; first < plan.k_blocks; first += plan.ks_blocks) {
+    const int64_t blocks = std::min(plan.ks_blocks, plan.k_blocks - first);
+    run_tasks(pool, plan.threads, blocks, [&](int64_t task, int64_t slot) {
+      const int64_t kb = first + task;
+      kernels.pack_a(product.a, 0, s.m, product.k_begin(kb), product.k_size(kb), product.own_a(slot));
+      kernels.pack_b(product.b, 0, s.n, product.k_begin(kb), product.k_size(kb), product.own_b(slot));
+      Block block;
+      block.nb = s.n;
+      block.kc = product.k_size(kb);
+      block.b = product.own_b(slot);
+      block.ldc = s.n;
+      for (int64_t i = 0; i < s.m; i += plan.mc) {
+        block.mb = std::min(plan.mc, s.m - i);
+        block.a = product.own_a(slot) + i * block.kc;
+        block.c = product.partial() + task * size + i * s.n;
+        kernels.multiply(block);
+      }
+    });
+    const bool last = first + blocks == plan.k_blocks;
+    const int64_t rows = std::max<int64_t>(1, (16 << 10) / std::max<int64_t>(s.n * blocks, 1));
+    run_tasks(pool, plan.threads, ceil_div(s.m, rows), [&](int64_t task, int64_t) {
+      const int64_t i0 = task * rows, i1 = std::min(s.m, i0 + rows);
+      RowEpilogue epilogue;
+      const bool finish = last && product.simple_epilogue(i0, 0, epilogue);
+      for (int64_t i = i0; i < i1; ++i) {
+        kernels.combine_row(product.partial() + i * s.n, size, blocks, s.n, first > 0, product.row(i));
+        if (finish) kernels.finish_row(epilogue, product.row(i), i - i0, 0, s.n);
+      }
+      if (last) product.post(i0, i1 - i0, 0, s.n);
+    });
+  }
+}
+
+// One part of C (ms x ns) over `blocks` k blocks from `first`: pack what is shared, then compute the tiles.
+void run_part(ThreadPool& pool, const Product& product, int64_t i_part, int64_t j_part, int64_t first, int64_t blocks) {
+  const GemmPlan& plan = product.plan;
+  const GemmKernels& kernels = product.kernels;
+  const GemmShape& s = product.args.shape;
+  const int64_t mr = kernels.geometry.mr, nr = kernels.geometry.nr(), lanes = kernels.geometry.lanes;
+  const int64_t ms = std::min(plan.ms, s.m - i_part), ns = std::min(plan.ns, s.n - j_part);
+  // Packed rows of all earlier k blocks lie before those of a k block: all but the last block are kc long.
+  const int64_t a_stride = round_up(ms, mr) * plan.kc, b_stride = round_up(ns, lanes) * plan.kc;
+  const int64_t a_unit = round_up(kPackRows, mr), b_unit = round_up(kPackRows, nr);
+  const int64_t a_units = plan.share_a ? ceil_div(ms, a_unit) : 0, b_units = plan.share_b ? ceil_div(ns, b_unit) : 0;
+  run_tasks(pool, plan.threads, (a_units + b_units) * blocks, [&](int64_t task, int64_t) {
+    const int64_t kb = task / (a_units + b_units), unit = task % (a_units + b_units);
+    const int64_t p0 = product.k_begin(first + kb), pn = product.k_size(first + kb);
+    if (unit < a_units) {
+      const int64_t r0 = unit * a_unit;
+      kernels.pack_a(product.a, i_part + r0, std::min(a_unit, ms - r0), p0, pn,
+                     product.shared_a() + kb * a_stride + r0 * pn);
+    } else {
+      const int64_t r0 = (unit - a_units) * b_unit;
+      kernels.pack_b(product.b, j_part + r0, std::min(b_unit, ns - r0), p0, pn,
+                     product.shared_b() + kb * b_stride + r0 * pn);
+    }
+  });
+
+  const int64_t rows = ceil_div(ms, plan.tm), cols = ceil_div(ns, plan.tn);
+  run_tasks(pool, plan.threads, rows * cols, [&](int64_t task, int64_t slot) {
+    const int64_t i0 = task / cols * plan.tm, j0 = task % cols * plan.tn;
+    const int64_t mb = std::min(plan.tm, ms - i0), nb = std::min(plan.tn, ns - j0);
+    for (int64_t kb = 0; kb < blocks; ++kb) {
+      const int64_t p0 = product.k_begin(first + kb), pn = product.k_size(first + kb);
+      const float* packed_a = product.shared_a() + kb * a_stride + i0 * pn;
+      const float* packed_b = product.shared_b() + kb * b_stride + j0 * pn;
+      if (!plan.share_a) {
+        kernels.pack_a(product.a, i_part + i0, mb, p0, pn, product.own_a(slot));
+        packed_a = product.own_a(slot);
+      }
+      if (!plan.share_b) {
+        kernels.pack_b(product.b, j_part + j0, nb, p0, pn, product.own_b(slot));
+        packed_b = product.own_b(slot);
+      }
+      product.multiply(i_part + i0, mb, j_part + j0, nb, first + kb, packed_a, packed_b);
+    }
+  });
+}
+
+void gemm_f32(ThreadPool& pool, const GemmArgs<float>& args) {
+  const GemmShape& s = args.shape;
+  const GemmKernels kernels = gemm_kernels();
+  const GemmPlan plan = plan_gemm(s, pool.threads(), kernels.geometry);
+  LATHE_CHECK(plan.floats() * static_cast<int64_t>(sizeof(float)) <= static_cast<int64_t>(args.workspace.size()),
+              "gemm {}x{}x{}: workspace of {} bytes is too small", s.m, s.n, s.k, args.workspace.size());
+  LATHE_CHECK(reinterpret_cast<uintptr_t>(args.workspace.data()) % 64 == 0, "gemm: workspace not aligned to 64");
+  Product product(args, plan, kernels);
+  if (plan.mode == GemmPlan::Mode::batches) {
+    run_batches(pool, product);
+    return;
+  }
+  for (int64_t batch = 0; batch < s.batch; ++batch) {
+    product.set_batch(batch);
+    if (plan.mode == GemmPlan::Mode::k_split) {
+      run_k_split(pool, product);
+      continue;
+    }
+    for (int64_t j = 0; j < s.n; j += plan.ns)
+      for (int64_t i = 0; i < s.m; i += plan.ms)
+        for (int64_t first = 0; first < plan.k_blocks; first += plan.ks_blocks)
+          run_part(pool, product, i, j, first, std::min(plan.ks_blocks, plan.k_blocks - first));
+  }
+}
+
+}  // namespace
+
+template <class T>
+void gemm(ThreadPool& pool, const GemmArgs<T>& args) {
+  const GemmShape& s = args.shape;
+  if (s.m <= 0 || s.n <= 0 || s.batch <= 0) return;
+  if constexpr (std::is_same_v<T, float>)
+    gemm_f32(pool, args);
+  else
+    gemm_f64(pool, args);
+}
+
+template void gemm<float>(ThreadPool&, const GemmArgs<float>&);
+template void gemm<double>(ThreadPool&, const GemmArgs<double>&);
+
+}  // namespace lathe::cpu

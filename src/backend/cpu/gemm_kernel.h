@@ -1,0 +1,71 @@
+// The instruction-set dependent half of gemm: packing into panels and the multiplication of packed blocks.
+// A block of A is packed as panels of `mr` rows, [k][mr]; a block of B as panels of `nr` columns, [k][nr]; the last
+// panel is filled up with zeros.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cpu/gemm.h"
+
+namespace lathe::cpu {
+
+// Register tile and cache blocking of one instruction set.
+struct Geometry {
+  int64_t lanes;  // floats in a vector
+  int64_t mr;     // rows of the register tile; its columns are 3 vectors
+  int64_t kc;     // longest k block
+  int64_t block;  // floats of a packed block that should stay in the second-level cache
+
+  constexpr int64_t nr() const { return 3 * lanes; }
+};
+
+inline constexpr int64_t kMaxKc = 512;  // of all instruction sets
+
+inline constexpr Geometry kGeometry128{.lanes = 4, .mr = 4, .kc = 320, .block = 64 << 10};
+inline constexpr Geometry kGeometry256{.lanes = 8, .mr = 4, .kc = 320, .block = 64 << 10};
+inline constexpr Geometry kGeometry512{.lanes = 16, .mr = 8, .kc = 400, .block = 96 << 10};
+
+// What the kernel itself does to finished elements. Rows and columns count from those of the block.
+struct RowEpilogue {
+  const float* bias_col = nullptr;
+  const float* bias_row = nullptr;
+  const float* residual = nullptr;  // residual[x - c_origin] belongs to the element at address x
+  const float* c_origin = nullptr;
+  bool relu = false;
+};
+
+// c[mb, nb] = (or +=) a[mb, kc] b[kc, nb], both packed.
+struct Block {
+  int64_t mb = 0, nb = 0, kc = 0;
+  const float* a = nullptr;
+  const float* b = nullptr;
+  float* c = nullptr;
+  int64_t ldc = 0;
+  float* const* c_rows = nullptr;  // if not null: the address of each row of c, instead of c and ldc
+  bool add = false;
+  const RowEpilogue* epilogue = nullptr;  // null: none
+};
+
+// Packs rows [r0, r0 + rn) and k range [p0, p0 + pn) of the operand, whose data is already at the right batch.
+using Pack = void (*)(const Operand<float>&, int64_t r0, int64_t rn, int64_t p0, int64_t pn, float* dst);
+
+struct PackFunctions {
+  Pack a, b;
+};
+
+struct GemmKernels {
+  Geometry geometry;
+  Pack pack_a, pack_b;
+  void (*multiply)(const Block&);
+  // c[0, n) = (c if add) + partial[0] + partial[stride] + ..., in this order.
+  void (*combine_row)(const float* partial, int64_t stride, int64_t count, int64_t n, bool add, float* c);
+  void (*finish_row)(const RowEpilogue&, float* c, int64_t row, int64_t col, int64_t n);
+};
+
+// Of the active instruction set.
+GemmKernels gemm_kernels();
+PackFunctions pack_functions();
+
+void gemm_f64(ThreadPool&, const GemmArgs<double>&);
+
+}  // namespace lathe::cpu

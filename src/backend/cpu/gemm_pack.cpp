@@ -1,0 +1,265 @@
+// Packing of operands into panels; see gemm_kernel.h for the layout.
+#include <cstring>
+
+#include "backend/cpu/gemm_kernel.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backend/cpu/gemm_pack.cpp"
+#include <hwy/foreach_target.h>  // compiles this file once per instruction set
+#include <hwy/highway.h>
+
+#ifndef LATHE_GEMM_PACK_ONCE
+#define LATHE_GEMM_PACK_ONCE
+namespace lathe::cpu {
+// What padding reads.
+alignas(64) inline constexpr float kZeros[kMaxKc] = {};
+constexpr int kMaxWidth = 48;
+
+// Position of an element of k among (tap_y, tap_x, inner).
+struct TapPosition {
+  int64_t y, x, inner;
+  TapPosition(int64_t p, int64_t taps_x, int64_t count)
+      : y(p / count / taps_x), x(p / count % taps_x), inner(p % count) {}
+};
+
+// A cell of an image view's grid: its image and the pixel of tap (0, 0).
+struct Cell {
+  const float* image;
+  int64_t y, x;
+};
+
+inline Cell cell_of(const Operand<float>& op, int64_t r) {
+  const ImageView& v = op.view;
+  const int64_t j = r % v.grid_w, i = r / v.grid_w % v.grid_h, n = r / v.grid_w / v.grid_h;
+  return {op.data + n * v.h * v.w * v.pitch, i * v.step_y + v.base_y, j * v.step_x + v.base_x};
+}
+
+// Neighbouring taps of one image row follow each other in memory.
+inline bool taps_touch(const ImageView& v) { return v.delta_x == 1 && v.pitch == v.c; }
+inline bool inside(int64_t i, int64_t n) { return static_cast<uint64_t>(i) < static_cast<uint64_t>(n); }
+}  // namespace lathe::cpu
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace lathe::cpu::HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::ScalableTag<float>;
+constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
+constexpr int kMr = HWY_MAX_BYTES == 64 ? static_cast<int>(kGeometry512.mr) : static_cast<int>(kGeometry256.mr);
+static_assert(kGeometry256.mr == kGeometry128.mr);
+using DA = hn::CappedTag<float, kMr>;
+
+// Four consecutive floats of rows[0], rows[4], rows[8], ..., one 128-bit block each.
+template <class DV>
+HWY_INLINE hn::Vec<DV> load_blocks(DV d, const float* const* rows, int64_t p) {
+  if constexpr (hn::MaxLanes(DV()) == 4) {
+    return hn::LoadU(d, rows[0] + p);
+  } else {
+    const hn::Half<DV> half;
+    return hn::Combine(d, load_blocks(half, rows + hn::MaxLanes(half), p), load_blocks(half, rows, p));
+  }
+}
+
+// dst[p][i] = rows[i][p] for p < n. G vectors of DV make the panel's width.
+template <class DV, int G>
+void transpose_rows(const float* const* rows, int64_t n, float* HWY_RESTRICT dst) {
+  const DV d;
+  constexpr int kStep = static_cast<int>(hn::MaxLanes(DV()));
+  constexpr int kWidth = G * kStep;
+  int64_t p = 0;
+  for (; p + 4 <= n; p += 4, dst += 4 * kWidth) {
+#pragma GCC unroll 3
+    for (int g = 0; g < G; ++g) {
+      const float* const* r = rows + g * kStep;
+      const auto v0 = load_blocks(d, r, p), v1 = load_blocks(d, r + 1, p);
+      const auto v2 = load_blocks(d, r + 2, p), v3 = load_blocks(d, r + 3, p);
+      const auto even_low = hn::InterleaveLower(d, v0, v2), odd_low = hn::InterleaveLower(d, v1, v3);
+      const auto even_high = hn::InterleaveUpper(d, v0, v2), odd_high = hn::InterleaveUpper(d, v1, v3);
+      hn::Store(hn::InterleaveLower(d, even_low, odd_low), d, dst + g * kStep);
+      hn::Store(hn::InterleaveUpper(d, even_low, odd_low), d, dst + kWidth + g * kStep);
+      hn::Store(hn::InterleaveLower(d, even_high, odd_high), d, dst + 2 * kWidth + g * kStep);
+      hn::Store(hn::InterleaveUpper(d, even_high, odd_high), d, dst + 3 * kWidth + g * kStep);
+    }
+  }
+  for (; p < n; ++p, dst += kWidth)
+    for (int i = 0; i < kWidth; ++i) dst[i] = rows[i][p];
+}
+
+HWY_INLINE void copy(const float* HWY_RESTRICT src, int64_t n, float* HWY_RESTRICT dst) {
+  const D d;
+  int64_t j = 0;
+  for (; j + kLanes <= n; j += kLanes) hn::StoreU(hn::LoadU(d, src + j), d, dst + j);
+  for (; j < n; ++j) dst[j] = src[j];
+}
+
+HWY_INLINE void zero(int64_t n, float* dst) {
+  for (int64_t j = 0; j < n; ++j) dst[j] = 0.0f;
+}
+
+// dst[p][i] = src[p * ld + i] for i < rn, then zeros up to the width.
+template <class DV, int G>
+void copy_rows(const float* HWY_RESTRICT src, int64_t ld, int64_t rn, int64_t n, float* HWY_RESTRICT dst) {
+  const DV d;
+  constexpr int kStep = static_cast<int>(hn::MaxLanes(DV()));
+  constexpr int kWidth = G * kStep;
+  if (rn == kWidth) {
+    for (int64_t p = 0; p < n; ++p, src += ld, dst += kWidth) {
+#pragma GCC unroll 3
+      for (int g = 0; g < G; ++g) hn::Store(hn::LoadU(d, src + g * kStep), d, dst + g * kStep);
+    }
+    return;
+  }
+  for (int64_t p = 0; p < n; ++p, src += ld, dst += kWidth) {
+    copy(src, rn, dst);
+    zero(kWidth - rn, dst + rn);
+  }
+}
+
+template <class DV, int G>
+void pack_taps(const Operand<float>& op, int64_t r0, int64_t rn, int64_t p0, int64_t pn, float* HWY_RESTRICT dst) {
+  constexpr int kWidth = G * static_cast<int>(hn::MaxLanes(DV()));
+  for (int64_t p = p0; p < p0 + pn;) {
+    const TapPosition at(p, op.taps_x, op.inner);
+    const int64_t run = HWY_MIN(op.inner - at.inner, p0 + pn - p);
+    const float* src = op.data + at.y * op.tap_y_stride + at.x * op.tap_x_stride + at.inner * op.ld + r0;
+    copy_rows<DV, G>(src, op.ld, rn, run, dst);
+    dst += run * kWidth;
+    p += run;
+  }
+}
+
+// Rows are cells. Each tap is a run of channels in every row's pixel; where all pixels of a tap row lie inside the
+// image in x, the run goes on over its taps.
+template <class DV, int G>
+void pack_image(const Operand<float>& op, int64_t r0, int64_t rn, int64_t p0, int64_t pn, float* HWY_RESTRICT dst) {
+  constexpr int kWidth = G * static_cast<int>(hn::MaxLanes(DV()));
+  const ImageView& v = op.view;
+  Cell cells[kWidth];
+  bool whole_rows = taps_touch(v);
+  for (int64_t i = 0; i < rn; ++i) {
+    cells[i] = cell_of(op, r0 + i);
+    whole_rows = whole_rows && cells[i].x >= 0 && cells[i].x + v.taps_x <= v.w;
+  }
+  const float* rows[kWidth];
+  for (int64_t i = rn; i < kWidth; ++i) rows[i] = kZeros;
+  for (int64_t p = p0; p < p0 + pn;) {
+    const TapPosition at(p, v.taps_x, v.c);
+    const int64_t run = HWY_MIN((whole_rows ? (v.taps_x - at.x) * v.c : v.c) - at.inner, p0 + pn - p);
+    for (int64_t i = 0; i < rn; ++i) {
+      const int64_t y = cells[i].y + at.y * v.delta_y, x = cells[i].x + at.x * v.delta_x;
+      const bool in = inside(y, v.h) && inside(x, v.w);
+      rows[i] = in ? cells[i].image + (y * v.w + x) * v.pitch + at.inner : kZeros;
+    }
+    transpose_rows<DV, G>(rows, run, dst);
+    dst += run * kWidth;
+    p += run;
+  }
+}
+
+// Rows are (tap, channel), k runs over the cells.
+template <class DV, int G>
+void pack_image_k(const Operand<float>& op, int64_t r0, int64_t rn, int64_t p0, int64_t pn, float* HWY_RESTRICT dst) {
+  constexpr int kWidth = G * static_cast<int>(hn::MaxLanes(DV()));
+  const ImageView& v = op.view;
+  // The columns of the panel as pieces of one tap row each (or of one tap).
+  struct Piece {
+    int64_t y, x, taps, offset, size;  // pixel offset of the first tap, taps touched, memory offset, floats
+    int64_t inner;
+  };
+  Piece pieces[kWidth];
+  int count = 0;
+  const bool touch = taps_touch(v);
+  for (int64_t r = r0; r < r0 + rn;) {
+    const TapPosition at(r, v.taps_x, v.c);
+    const int64_t size = HWY_MIN((touch ? (v.taps_x - at.x) * v.c : v.c) - at.inner, r0 + rn - r);
+    const int64_t y = at.y * v.delta_y, x = at.x * v.delta_x;
+    pieces[count++] = {y, x, (at.inner + size + v.c - 1) / v.c, (y * v.w + x) * v.pitch + at.inner, size, at.inner};
+    r += size;
+  }
+  Cell cell = cell_of(op, p0);
+  int64_t j = p0 % v.grid_w;
+  for (int64_t p = p0; p < p0 + pn; ++p, dst += kWidth) {
+    float* out = dst;
+    const float* origin = cell.image + (cell.y * v.w + cell.x) * v.pitch;
+    for (int s = 0; s < count; ++s) {
+      const Piece& piece = pieces[s];
+      const int64_t x = cell.x + piece.x;
+      if (!inside(cell.y + piece.y, v.h)) {
+        zero(piece.size, out);
+      } else if (x >= 0 && x + piece.taps <= v.w) {
+        copy(origin + piece.offset, piece.size, out);
+      } else {
+        // Tap by tap; only the first one can start inside a pixel.
+        const float* src = origin + piece.offset;
+        for (int64_t t = 0, done = 0; done < piece.size; ++t) {
+          const int64_t size = HWY_MIN(v.c - (t == 0 ? piece.inner : 0), piece.size - done);
+          if (inside(x + t, v.w))
+            copy(src + done, size, out + done);
+          else
+            zero(size, out + done);
+          done += size;
+        }
+      }
+      out += piece.size;
+    }
+    zero(kWidth - rn, out);
+    cell.x += v.step_x;
+    if (++j == v.grid_w) {
+      j = 0;
+      if (p + 1 < p0 + pn) cell = cell_of(op, p + 1);
+    }
+  }
+}
+
+template <class DV, int G>
+void pack_panel(const Operand<float>& op, int64_t r0, int64_t rn, int64_t p0, int64_t pn, float* dst) {
+  constexpr int kWidth = G * static_cast<int>(hn::MaxLanes(DV()));
+  using Kind = Operand<float>::Kind;
+  switch (op.kind) {
+    case Kind::k_contiguous: {
+      const float* rows[kWidth];
+      for (int64_t i = 0; i < kWidth; ++i) rows[i] = i < rn ? op.data + (r0 + i) * op.ld + p0 : kZeros;
+      transpose_rows<DV, G>(rows, pn, dst);
+      return;
+    }
+    case Kind::k_strided: copy_rows<DV, G>(op.data + p0 * op.ld + r0, op.ld, rn, pn, dst); return;
+    case Kind::k_taps: pack_taps<DV, G>(op, r0, rn, p0, pn, dst); return;
+    case Kind::image: pack_image<DV, G>(op, r0, rn, p0, pn, dst); return;
+    case Kind::image_k: pack_image_k<DV, G>(op, r0, rn, p0, pn, dst); return;
+  }
+}
+
+void pack_a(const Operand<float>& op, int64_t r0, int64_t rn, int64_t p0, int64_t pn, float* dst) {
+  for (int64_t i = 0; i < rn; i += kMr)
+    pack_panel<DA, 1>(op, r0 + i, HWY_MIN(int64_t{kMr}, rn - i), p0, pn, dst + i * pn);
+}
+
+void pack_b(const Operand<float>& op, int64_t r0, int64_t rn, int64_t p0, int64_t pn, float* dst) {
+  constexpr int64_t kNr = 3 * kLanes;
+  int64_t j = 0;
+  for (; j + kNr <= rn; j += kNr) pack_panel<D, 3>(op, r0 + j, kNr, p0, pn, dst + j * pn);
+  const int64_t rest = rn - j;
+  if (rest > 2 * kLanes)
+    pack_panel<D, 3>(op, r0 + j, rest, p0, pn, dst + j * pn);
+  else if (rest > kLanes)
+    pack_panel<D, 2>(op, r0 + j, rest, p0, pn, dst + j * pn);
+  else if (rest > 0)
+    pack_panel<D, 1>(op, r0 + j, rest, p0, pn, dst + j * pn);
+}
+
+PackFunctions functions() { return {&pack_a, &pack_b}; }
+
+}  // namespace
+}  // namespace lathe::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lathe::cpu {
+
+HWY_EXPORT(functions);
+PackFunctions pack_functions() { return HWY_DYNAMIC_DISPATCH(functions)(); }
+
+}  // namespace lathe::cpu
+#endif

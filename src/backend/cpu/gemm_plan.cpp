@@ -1,0 +1,108 @@
+#include "backend/cpu/gemm_plan.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+
+namespace lathe::cpu {
+
+namespace {
+
+// Floats of an operand that is packed once for all threads: a part of the last-level cache.
+constexpr int64_t kSharedFloats = 4 << 20;
+// Below this a second thread costs more than it brings (about 20 microseconds of work).
+constexpr double kFlopsPerThread = 2e6;
+
+int64_t aligned(int64_t floats) { return round_up(floats, 16); }
+
+// Cuts `size` into a number of equal pieces that is a multiple of `ways`, none longer than `longest`.
+int64_t piece(int64_t size, int64_t longest, int64_t ways, int64_t unit) {
+  const int64_t count = round_up(ceil_div(size, std::max(longest, unit)), ways);
+  return std::min(round_up(ceil_div(size, count), unit), round_up(size, unit));
+}
+
+// How much of a shared operand (rows x k) is packed at a time: all, or part of the rows, or part of k.
+void cut_shared(int64_t rows, int64_t unit, GemmPlan& plan, int64_t& rows_at_a_time) {
+  const int64_t k = plan.kc * plan.k_blocks;
+  rows_at_a_time = rows;
+  plan.ks_blocks = plan.k_blocks;
+  if (rows * k <= kSharedFloats) return;
+  const int64_t fitting_rows = kSharedFloats / k / unit * unit;
+  if (fitting_rows >= 1024) {
+    rows_at_a_time = piece(rows, fitting_rows, 1, unit);
+    return;
+  }
+  rows_at_a_time = piece(rows, std::max(kSharedFloats / (4 * plan.kc), unit), 1, unit);
+  const int64_t blocks = std::max<int64_t>(1, kSharedFloats / (std::min(rows, rows_at_a_time) * plan.kc));
+  plan.ks_blocks = ceil_div(plan.k_blocks, ceil_div(plan.k_blocks, blocks));
+}
+
+}  // namespace
+
+GemmPlan plan_gemm(const GemmShape& s, int threads, const Geometry& g) {
+  GemmPlan plan;
+  plan.k_blocks = std::max<int64_t>(1, ceil_div(s.k, g.kc));
+  plan.kc = std::max<int64_t>(1, ceil_div(s.k, plan.k_blocks));
+  const double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
+  const double total = flops * static_cast<double>(s.batch);
+  plan.threads = static_cast<int>(std::clamp<double>(total / kFlopsPerThread, 1, std::max(threads, 1)));
+  const int64_t ways = plan.threads;
+  const int64_t rows_max = std::max(g.mr, g.block / plan.kc / g.mr * g.mr);
+  const int64_t cols_max = std::max(g.nr(), g.block / plan.kc / g.nr() * g.nr());
+  plan.mc = rows_max;
+  plan.ms = s.m;
+  plan.ns = s.n;
+  plan.ks_blocks = plan.k_blocks;
+
+  // Many small products, or one that fits the caches: a task packs what it needs. A matrix is cut further only when
+  // there are fewer of them than threads.
+  const bool small = s.m <= rows_max && s.n <= 2 * cols_max;
+  if (small && (s.batch > 1 || ways == 1)) {
+    plan.mode = GemmPlan::Mode::batches;
+    const int64_t cuts = ceil_div(ways, s.batch);
+    plan.tm = s.m >= s.n ? piece(s.m, rows_max, cuts, g.mr) : s.m;
+    plan.tn = s.m >= s.n ? s.n : piece(s.n, 2 * cols_max, cuts, g.lanes);
+  } else if (ways > 1 && plan.k_blocks >= 2 * ways && 2 * s.m * s.n <= (s.m + s.n) * plan.kc) {
+    plan.mode = GemmPlan::Mode::k_split;
+    plan.tm = s.m;
+    plan.tn = s.n;
+    plan.ks_blocks = std::min(plan.k_blocks, 8 * ways);
+    plan.partial = aligned(s.m * s.n * plan.ks_blocks);
+  } else {
+    // Share the smaller operand and let each task pack its own part of the larger one: every element is packed once.
+    // Where that dimension has too little for all threads, share both and cut C both ways.
+    const bool rows_feed = s.m >= ways * 2 * g.mr, cols_feed = s.n >= ways * g.nr();
+    plan.tm = s.m;
+    plan.tn = s.n;
+    if (rows_feed && (s.m >= s.n || !cols_feed)) {
+      plan.share_b = true;
+      cut_shared(s.n, g.nr(), plan, plan.ns);
+      plan.tm = piece(s.m, rows_max, ways, g.mr);
+      plan.tn = plan.ns;
+    } else if (cols_feed) {
+      plan.share_a = true;
+      cut_shared(s.m, g.mr, plan, plan.ms);
+      plan.tm = plan.ms;
+      plan.tn = piece(s.n, cols_max, ways, g.lanes);
+    } else {
+      plan.share_a = plan.share_b = true;
+      cut_shared(std::max(s.m, s.n), g.nr(), plan, s.m > s.n ? plan.ms : plan.ns);
+      plan.tm = std::min(s.m, 2 * g.mr);
+      plan.tn = std::min(s.n, g.nr());
+    }
+  }
+  const int64_t a_rows = round_up(plan.share_a ? plan.ms : plan.tm, g.mr);
+  const int64_t b_rows = round_up(plan.share_b ? plan.ns : plan.tn, g.lanes);
+  (plan.share_a ? plan.shared_a : plan.own_a) = aligned(a_rows * plan.kc * (plan.share_a ? plan.ks_blocks : 1));
+  (plan.share_b ? plan.shared_b : plan.own_b) = aligned(b_rows * plan.kc * (plan.share_b ? plan.ks_blocks : 1));
+  return plan;
+}
+
+int64_t gemm_workspace(const GemmShape& shape, int threads) {
+  int64_t floats = 0;
+  for (const Geometry& g : {kGeometry128, kGeometry256, kGeometry512})
+    floats = std::max(floats, plan_gemm(shape, threads, g).floats());
+  return floats * static_cast<int64_t>(sizeof(float));
+}
+
+}  // namespace lathe::cpu
