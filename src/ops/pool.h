@@ -1,0 +1,41 @@
+// What the pooling ops share: parameters, sizes, checks. Channels last: N H W C.
+#pragma once
+
+#include "ir/builder.h"
+
+namespace lathe {
+
+struct PoolParams {
+  int64_t kernel_h = 1, kernel_w = 1;
+  int64_t stride_h = 1, stride_w = 1;
+  int64_t pad_top = 0, pad_bottom = 0, pad_left = 0, pad_right = 0;  // each less than the kernel
+  int64_t size_h = 0, size_w = 0;  // avg_pool_grad: height and width of x; 0 for the others
+  template <class F>
+  static void fields(F&& f) {
+    f("kernel_h", &PoolParams::kernel_h);
+    f("kernel_w", &PoolParams::kernel_w);
+    f("stride_h", &PoolParams::stride_h);
+    f("stride_w", &PoolParams::stride_w);
+    f("pad_top", &PoolParams::pad_top);
+    f("pad_bottom", &PoolParams::pad_bottom);
+    f("pad_left", &PoolParams::pad_left);
+    f("pad_right", &PoolParams::pad_right);
+    f("size_h", &PoolParams::size_h);
+    f("size_w", &PoolParams::size_w);
+  }
+};
+
+// Window (oh, ow) covers x[oh * stride_h - pad_top + (0 .. kernel_h - 1)][ow * stride_w - pad_left + ...]; every window
+// holds at least one element of x.
+struct PoolGeometry {
+  int64_t batch, in_h, in_w, channels;
+  int64_t out_h, out_w;
+  int64_t kernel_h, kernel_w, stride_h, stride_w, pad_top, pad_left;
+  Shape x() const { return {batch, in_h, in_w, channels}; }
+  Shape y() const { return {batch, out_h, out_w, channels}; }
+};
+
+// UserError where shape and parameters do not fit; `op` names the op in it.
+PoolGeometry pool_geometry(const char* op, const Shape& x, const PoolParams&);
+
+}  // namespace lathe
