@@ -1,0 +1,93 @@
+#include "train/recipe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "data/file.h"
+#include "train/recipe_builtin.h"
+#include "train/recipe_keys.h"
+
+namespace lathe {
+namespace {
+
+constexpr int64_t kMaxBytes = 1 << 20;
+
+std::string_view section_of(std::string_view path) {
+  const size_t dot = path.rfind('.');
+  return dot == path.npos ? std::string_view() : path.substr(0, dot);
+}
+
+bool looks_like_path(std::string_view text) {
+  constexpr std::string_view kExtension = ".toml";
+  return text.find('/') != text.npos ||
+         (text.size() > kExtension.size() && text.substr(text.size() - kExtension.size()) == kExtension);
+}
+
+}  // namespace
+
+std::string to_toml(const Recipe& recipe) {
+  std::string out, section;
+  for (const RecipeKey& key : recipe_keys()) {
+    if (const auto next = section_of(key.path); next != section) {
+      section = next;
+      out += fmt::format("\n[{}]\n", section);
+    }
+    const std::string_view name = section.empty() ? key.path : key.path.substr(section.size() + 1);
+    out += fmt::format("{} = {}\n", name, value_text(key, recipe));
+  }
+  return out;
+}
+
+std::vector<RecipeDifference> diff(const Recipe& a, const Recipe& b) {
+  std::vector<RecipeDifference> out;
+  for (const RecipeKey& key : recipe_keys()) {
+    std::string in_a = value_text(key, a), in_b = value_text(key, b);
+    if (in_a != in_b) out.push_back({std::string(key.path), std::move(in_a), std::move(in_b)});
+  }
+  return out;
+}
+
+std::string recipe_reference() {
+  const Recipe defaults;
+  std::string out = "| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n";
+  for (const RecipeKey& key : recipe_keys()) {
+    out += fmt::format("| `{}`{} | {} | `{}` | {} | {} |\n", key.path, key.stable ? " *" : "", type_name(key),
+                       value_text(key, defaults), allowed_text(key), key.help);
+  }
+  return out + "\nKeys marked * are stable: scripts may rely on them.\n";
+}
+
+std::span<const BuiltinRecipe> builtin_recipes() { return embedded_recipes(); }
+
+std::string_view recipe_summary(std::string_view text) {
+  const size_t begin = text.find_first_not_of("# ");
+  if (text.empty() || text[0] != '#' || begin == text.npos) return {};
+  const std::string_view line = text.substr(begin, text.find('\n', begin) - begin);
+  return line.substr(0, line.find_last_not_of("\r ") + 1);
+}
+
+Recipe load_recipe(const std::string& name_or_path, const Sets& sets) {
+  std::vector<std::string_view> names;
+  for (const BuiltinRecipe& builtin : builtin_recipes()) {
+    if (builtin.name == name_or_path) return parse_recipe(builtin.text, name_or_path, sets);
+    names.push_back(builtin.name);
+  }
+  if (!looks_like_path(name_or_path) && !data::is_regular_file(name_or_path)) {
+    const auto word = did_you_mean(name_or_path, names);
+    throw UserError(fmt::format("{}: no such recipe file or built-in recipe{}; built-in recipes are: {}", name_or_path,
+                                word ? fmt::format("; did you mean \"{}\"?", *word) : "", fmt::join(names, ", ")),
+                    Exit::missing_input);
+  }
+  try {
+    const auto content = data::read_file(name_or_path, kMaxBytes);
+    return parse_recipe({reinterpret_cast<const char*>(content.data()), content.size()}, name_or_path, sets);
+  } catch (const UserError& error) {
+    // To the reader of files a bad file is bad data; here it is a bad recipe.
+    if (error.exit_code() != Exit::bad_data) throw;
+    throw UserError(error.what(), Exit::bad_recipe);
+  }
+}
+
+}  // namespace lathe

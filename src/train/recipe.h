@@ -1,0 +1,178 @@
+// Recipe: everything that a training run is told, as plain data. A recipe comes from TOML (a file, or text built into
+// the program) and --set overrides; it is checked completely before anything is allocated. The keys, their ranges and
+// their help stand in one table (recipe_keys.cpp); parsing, checks, printing and the reference are derived from it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/shape.h"
+
+namespace lathe {
+
+using Doubles = std::vector<double>;
+
+struct ByteSize {
+  int64_t bytes = 0;
+  friend bool operator==(const ByteSize&, const ByteSize&) = default;
+};
+
+// Member names are the keys of the file.
+struct DeviceRecipe {
+  std::string name = "cpu";
+  int64_t threads = 0;
+  friend bool operator==(const DeviceRecipe&, const DeviceRecipe&) = default;
+};
+
+struct AugmentRecipe {
+  bool flip = false;
+  int64_t crop = 0;
+  double rotate = 0;
+  int64_t cutout = 0;
+  friend bool operator==(const AugmentRecipe&, const AugmentRecipe&) = default;
+};
+
+struct NormalizeRecipe {
+  Doubles mean{0.0};
+  Doubles std{1.0};
+  friend bool operator==(const NormalizeRecipe&, const NormalizeRecipe&) = default;
+};
+
+struct DataRecipe {
+  std::string source = "fashion_mnist";
+  std::string path;
+  int64_t classes = 10;
+  Ints shape{28, 28, 1};
+  int64_t train_samples = 0;
+  int64_t test_samples = 0;
+  double validation = 0;
+  int64_t sequence = 0;
+  int64_t threads = 1;
+  int64_t prefetch = 3;
+  AugmentRecipe augment;
+  NormalizeRecipe normalize;
+  friend bool operator==(const DataRecipe&, const DataRecipe&) = default;
+};
+
+struct ModelRecipe {
+  std::string family = "mlp";
+  Ints hidden{512, 512};
+  Ints channels{32, 64};
+  int64_t dense = 128;
+  double dropout = 0;
+  bool batch_norm = true;
+  std::string activation = "relu";
+  int64_t layers = 4;
+  int64_t heads = 4;
+  int64_t width = 128;
+  int64_t vocab = 256;
+  int64_t sequence = 128;
+  friend bool operator==(const ModelRecipe&, const ModelRecipe&) = default;
+};
+
+struct OptimizerRecipe {
+  std::string name = "sgd";
+  double lr = 0.1;
+  double momentum = 0.9;
+  bool nesterov = false;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  friend bool operator==(const OptimizerRecipe&, const OptimizerRecipe&) = default;
+};
+
+struct ScheduleRecipe {
+  std::string name = "constant";
+  int64_t warmup_steps = 0;
+  int64_t step_epochs = 10;
+  double gamma = 0.1;
+  double min_lr = 0;
+  friend bool operator==(const ScheduleRecipe&, const ScheduleRecipe&) = default;
+};
+
+struct TrainRecipe {
+  int64_t epochs = 10;
+  int64_t steps = 0;
+  int64_t batch_size = 128;
+  int64_t accumulate = 1;
+  std::string update = "auto";
+  double clip_norm = 0;
+  double clip_value = 0;
+  double label_smoothing = 0;
+  std::string on_nan = "stop";
+  int64_t nan_patience = 3;
+  int64_t log_every = 50;
+  int64_t eval_every = 1;
+  int64_t eval_batch = 0;
+  friend bool operator==(const TrainRecipe&, const TrainRecipe&) = default;
+};
+
+struct CheckpointRecipe {
+  int64_t every_steps = 0;
+  int64_t every_epochs = 1;
+  int64_t keep_last = 3;
+  std::string verify = "full";
+  std::string on_error = "fail";
+  friend bool operator==(const CheckpointRecipe&, const CheckpointRecipe&) = default;
+};
+
+struct MemoryRecipe {
+  ByteSize budget;
+  friend bool operator==(const MemoryRecipe&, const MemoryRecipe&) = default;
+};
+
+struct Recipe {
+  std::string name;
+  int64_t seed = 0;
+  DeviceRecipe device;
+  DataRecipe data;
+  ModelRecipe model;
+  OptimizerRecipe optimizer;
+  ScheduleRecipe schedule;
+  TrainRecipe train;
+  CheckpointRecipe checkpoint;
+  MemoryRecipe memory;
+  friend bool operator==(const Recipe&, const Recipe&) = default;
+};
+
+using Sets = std::vector<std::string>;  // "key=value", as after --set
+
+// All errors of the text and the sets at once, one per line: `file:line:col: key: expected X, got Y; hint` or
+// `--set key: ...`; UserError with Exit::bad_recipe. An empty name becomes the stem of `file`.
+Recipe parse_recipe(std::string_view text, const std::string& file, const Sets& sets = {});
+
+// A built-in recipe by name, or a file. UserError with Exit::missing_input when there is neither.
+Recipe load_recipe(const std::string& name_or_path, const Sets& sets = {});
+
+// The checks of parse_recipe for a recipe that was made or changed in code.
+void validate(const Recipe& recipe);
+
+// TOML with every key; parses back to an equal recipe.
+std::string to_toml(const Recipe& recipe);
+
+struct RecipeDifference {
+  std::string key, a, b;  // values as TOML
+};
+std::vector<RecipeDifference> diff(const Recipe& a, const Recipe& b);
+
+// All keys as a Markdown table: key, type, default, allowed values, meaning.
+std::string recipe_reference();
+
+struct BuiltinRecipe {
+  std::string_view name;
+  std::string_view text;
+};
+std::span<const BuiltinRecipe> builtin_recipes();        // sorted by name
+std::string_view recipe_summary(std::string_view text);  // the first line of the header comment
+
+inline constexpr std::string_view kDefaultRecipe = "fashion_mnist";
+
+// The same kind of run made small: tiny shapes, synthetic data, a few steps, so that the f64 reference interpreter
+// does it in seconds. Valid whenever `recipe` is.
+Recipe tiny_twin(const Recipe& recipe);
+
+}  // namespace lathe

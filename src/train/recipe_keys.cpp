@@ -1,0 +1,161 @@
+// The key table: the only list of recipe keys.
+#include "train/recipe_keys.h"
+
+#include <algorithm>
+#include <cctype>
+
+namespace lathe {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kMaxCount = 1e12;  // keeps products of two counts within 64 bits
+
+constexpr std::string_view kSources[] = {"fashion_mnist", "synthetic", "text", "idx"};
+constexpr std::string_view kFamilies[] = {"mlp", "cnn", "gpt"};
+constexpr std::string_view kActivations[] = {"relu", "gelu"};
+constexpr std::string_view kOptimizers[] = {"sgd", "adam", "adamw"};
+constexpr std::string_view kSchedules[] = {"constant", "step", "cosine"};
+constexpr std::string_view kUpdates[] = {"after_all", "at_gradient", "auto"};
+constexpr std::string_view kOnNan[] = {"stop", "skip"};
+constexpr std::string_view kVerify[] = {"full", "size"};
+constexpr std::string_view kOnError[] = {"fail", "warn"};
+
+bool is_name(std::string_view text) {
+  return text.size() <= 100 && (text.empty() || text[0] != '.') && std::all_of(text.begin(), text.end(), [](char c) {
+           return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';
+         });
+}
+
+bool is_device(std::string_view text) {
+  if (text == "cpu" || text == "ref" || text == "opencl") return true;
+  constexpr std::string_view kPrefix = "opencl:";
+  if (text.substr(0, kPrefix.size()) != kPrefix) return false;
+  const std::string_view index = text.substr(kPrefix.size());
+  return !index.empty() && index.size() <= 3 &&
+         std::all_of(index.begin(), index.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+bool is_path(std::string_view text) { return text.size() <= 4096 && text.find('\0') == text.npos; }
+
+constexpr Allowed range(double min, double max) { return {.min = min, .max = max}; }
+constexpr Allowed below(double min, double max) { return {.min = min, .max = max, .below_max = true}; }
+constexpr Allowed above(double min, double max) { return {.min = min, .max = max, .above_min = true}; }
+constexpr Allowed count(double min) { return range(min, kMaxCount); }
+constexpr Allowed one_of(std::span<const std::string_view> choices) { return {.choices = choices}; }
+constexpr Allowed list(Allowed item, size_t min_items, size_t max_items) {
+  item.min_items = min_items;
+  item.max_items = max_items;
+  return item;
+}
+
+// The path of a key is the path of its member.
+#define KEY(member) #member, [](Recipe & r) -> RecipeField { return &r.member; }
+constexpr bool kStable = true, kFree = false;
+
+constexpr RecipeKey kKeys[] = {
+    {KEY(name),
+     kFree,
+     {.matches = is_name, .pattern = "letters, digits, '_', '-', '.'"},
+     "name of the run; empty: the name of the recipe file"},
+    {KEY(seed), kStable, range(0, 2147483647), "everything random follows from it"},
+
+    {KEY(device.name),
+     kStable,
+     {.matches = is_device, .pattern = "\"cpu\", \"ref\", \"opencl\" or \"opencl:N\""},
+     "where to compute; `device = \"cpu\"` is the short form"},
+    {KEY(device.threads), kStable, range(0, 1024),
+     "compute threads of the cpu device; 0: all that the process may use"},
+
+    {KEY(data.source), kStable, one_of(kSources), "where samples come from"},
+    {KEY(data.path),
+     kStable,
+     {.matches = is_path, .pattern = "a path of at most 4096 bytes"},
+     "folder of the IDX files, or the text file; empty: the installed fashion_mnist, or generated text"},
+    {KEY(data.classes), kFree, range(1, 1000000), "number of labels"},
+    {KEY(data.shape), kFree, list(range(1, 65536), 3, 3), "height, width, channels of synthetic images"},
+    {KEY(data.train_samples), kFree, count(0), "train on the first n samples; 0: all (synthetic: 4096)"},
+    {KEY(data.test_samples), kFree, count(0), "test on the first n samples; 0: all (synthetic: 1024)"},
+    {KEY(data.validation), kFree, below(0, 1), "part of the training samples, from their end, kept for validation"},
+    {KEY(data.sequence), kFree, range(0, 1 << 20), "tokens per sample of text; 0: model.sequence"},
+    {KEY(data.threads), kFree, range(1, 256), "loader threads"},
+    {KEY(data.prefetch), kFree, range(1, 64), "batches prepared ahead, each in a staging buffer"},
+    {KEY(data.augment.flip), kFree, {}, "mirror every second training image left to right"},
+    {KEY(data.augment.crop), kFree, range(0, 4096), "shift by up to so many pixels in each direction"},
+    {KEY(data.augment.rotate), kFree, range(0, 180), "rotate by up to so many degrees, either way"},
+    {KEY(data.augment.cutout), kFree, range(0, 4096), "side of a square of zeros, in pixels"},
+    {KEY(data.normalize.mean), kFree, list(range(-1e6, 1e6), 1, 1024),
+     "subtracted from pixels scaled to [0, 1]; one number, or one per channel"},
+    {KEY(data.normalize.std), kFree, list(above(0, 1e6), 1, 1024), "divides them after that; one, or one per channel"},
+
+    {KEY(model.family), kStable, one_of(kFamilies), "kind of network"},
+    {KEY(model.hidden), kFree, list(range(1, 1 << 20), 0, 256), "mlp: width of each hidden layer"},
+    {KEY(model.channels), kFree, list(range(1, 65536), 1, 16), "cnn: channels of each stage; a stage halves the image"},
+    {KEY(model.dense), kFree, range(0, 1 << 20), "cnn: width of the dense layer before the output; 0: none"},
+    {KEY(model.dropout), kFree, below(0, 1), "part of activations dropped while training"},
+    {KEY(model.batch_norm), kFree, {}, "cnn: batch normalisation after each convolution"},
+    {KEY(model.activation), kFree, one_of(kActivations), "nonlinearity"},
+    {KEY(model.layers), kFree, range(1, 1024), "gpt: number of blocks"},
+    {KEY(model.heads), kFree, range(1, 1024), "gpt: attention heads; must divide model.width"},
+    {KEY(model.width), kFree, range(1, 1 << 20), "gpt: width of the residual stream"},
+    {KEY(model.vocab), kFree, range(2, 1 << 24), "gpt: number of tokens; bytes need 256, ASCII text 128"},
+    {KEY(model.sequence), kFree, range(1, 1 << 20), "gpt: number of positions"},
+
+    {KEY(optimizer.name), kStable, one_of(kOptimizers), "update rule"},
+    {KEY(optimizer.lr), kStable, above(0, 1e3), "peak learning rate"},
+    {KEY(optimizer.momentum), kFree, below(0, 1), "sgd: momentum"},
+    {KEY(optimizer.nesterov), kFree, {}, "sgd: Nesterov's form of momentum"},
+    {KEY(optimizer.beta1), kFree, below(0, 1), "adam, adamw: decay of the mean"},
+    {KEY(optimizer.beta2), kFree, below(0, 1), "adam, adamw: decay of the mean square"},
+    {KEY(optimizer.eps), kFree, above(0, 1), "adam, adamw: added to the root of the mean square"},
+    {KEY(optimizer.weight_decay), kFree, range(0, 1e3),
+     "decay of the weights, times the learning rate, apart from the gradient; not on biases and norms"},
+
+    {KEY(schedule.name), kFree, one_of(kSchedules), "course of the learning rate after the warm-up"},
+    {KEY(schedule.warmup_steps), kFree, count(0), "steps of linear rise to optimizer.lr"},
+    {KEY(schedule.step_epochs), kFree, range(1, 1e6), "step: epochs between two drops"},
+    {KEY(schedule.gamma), kFree, above(0, 1), "step: factor of a drop"},
+    {KEY(schedule.min_lr), kFree, range(0, 1e3), "cosine: learning rate at the end"},
+
+    {KEY(train.epochs), kStable, range(0, 1e6), "passes over the training samples"},
+    {KEY(train.steps), kStable, count(0), "stop after so many updates; 0: by epochs"},
+    {KEY(train.batch_size), kStable, range(1, 1 << 24), "samples per batch; an update sees batch_size * accumulate"},
+    {KEY(train.accumulate), kStable, range(1, 65536), "batches whose gradients are added before an update"},
+    {KEY(train.update), kStable, one_of(kUpdates),
+     "when weights change: after all gradients are known, each at its gradient (less memory), or as allowed"},
+    {KEY(train.clip_norm), kFree, range(0, kInfinity), "largest norm of all gradients together; 0: off"},
+    {KEY(train.clip_value), kFree, range(0, kInfinity), "largest size of a gradient element; 0: off"},
+    {KEY(train.label_smoothing), kFree, below(0, 1), "part of the target spread over all classes"},
+    {KEY(train.on_nan), kFree, one_of(kOnNan),
+     "what a non-finite loss or gradient does: end the run, or skip the update"},
+    {KEY(train.nan_patience), kFree, range(1, 1e6), "skipped updates in a row that end the run"},
+    {KEY(train.log_every), kFree, count(1), "steps between two lines of the log"},
+    {KEY(train.eval_every), kFree, range(0, 1e6), "epochs between two evaluations; 0: only at the end"},
+    {KEY(train.eval_batch), kFree, range(0, 1 << 24), "samples per evaluation batch; 0: train.batch_size"},
+
+    {KEY(checkpoint.every_steps), kFree, count(0), "steps between two checkpoints; 0: by epochs"},
+    {KEY(checkpoint.every_epochs), kFree, range(0, 1e6), "epochs between two checkpoints; 0: only at the end"},
+    {KEY(checkpoint.keep_last), kFree, range(1, 1e6), "checkpoints kept"},
+    {KEY(checkpoint.verify), kFree, one_of(kVerify), "what resume compares: hashes, or sizes only"},
+    {KEY(checkpoint.on_error), kFree, one_of(kOnError), "a checkpoint that cannot be written ends the run, or warns"},
+
+    {KEY(memory.budget), kStable, {}, "most memory that the plan may use, like \"512MiB\"; \"0\": what the device has"},
+};
+#undef KEY
+
+}  // namespace
+
+std::span<const RecipeKey> recipe_keys() { return kKeys; }
+
+const RecipeKey* find_recipe_key(std::string_view path) {
+  const auto* key =
+      std::find_if(std::begin(kKeys), std::end(kKeys), [&](const RecipeKey& k) { return k.path == path; });
+  return key == std::end(kKeys) ? nullptr : key;
+}
+
+bool is_recipe_section(std::string_view path) {
+  return std::any_of(std::begin(kKeys), std::end(kKeys), [&](const RecipeKey& key) {
+    return key.path.size() > path.size() && key.path.substr(0, path.size()) == path && key.path[path.size()] == '.';
+  });
+}
+
+}  // namespace lathe

@@ -1,0 +1,71 @@
+// The key table of recipes and what is derived from a row: text of a value, text of what is allowed, checks.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "train/recipe.h"
+
+namespace lathe {
+
+using RecipeField = std::variant<bool*, int64_t*, double*, std::string*, Ints*, Doubles*, ByteSize*>;
+
+// What a value may be. For lists the range holds for each item.
+struct Allowed {
+  double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
+  bool above_min = false, below_max = false;  // the bound itself is excluded
+  size_t min_items = 0, max_items = std::numeric_limits<size_t>::max();
+  std::span<const std::string_view> choices{};
+  bool (*matches)(std::string_view) = nullptr;  // for strings that are no fixed choice
+  std::string_view pattern{};                   // what `matches` wants, in words
+};
+
+struct RecipeKey {
+  std::string_view path;  // "optimizer.lr"
+  RecipeField (*field)(Recipe&);
+  bool stable;  // scripts may rely on it
+  Allowed allowed;
+  std::string_view help;
+};
+
+std::span<const RecipeKey> recipe_keys();  // grouped by section, in the order of printing
+const RecipeKey* find_recipe_key(std::string_view path);
+bool is_recipe_section(std::string_view path);  // "data", "data.augment", ...
+
+std::string type_name(const RecipeKey& key);                         // "integer", "list of numbers", ...
+std::string allowed_text(const RecipeKey& key);                      // "an integer from 1 to 10"
+std::string value_text(const RecipeKey& key, const Recipe& recipe);  // as TOML
+
+// What is wrong with the value as it stands, as `got`, or nothing. For lists `item` is the index of the culprit.
+struct BadValue {
+  std::string got;
+  std::optional<size_t> item;
+};
+std::optional<BadValue> check_value(const RecipeKey& key, const Recipe& recipe);
+
+std::string quote_toml(std::string_view text);  // a TOML basic string
+std::string number_text(double value);          // shortest TOML float that reads back equal
+std::string size_text(ByteSize size);           // "512MiB"
+std::optional<ByteSize> parse_size(std::string_view text);
+
+// The word nearest to `wrong`, when it is near enough to be meant.
+std::optional<std::string_view> did_you_mean(std::string_view wrong, std::span<const std::string_view> words);
+// The same among the keys: typing errors anywhere in the path, or the right name in the wrong section.
+std::optional<std::string_view> did_you_mean_key(std::string_view path);
+
+// Rules that join several keys. Calls fail(keys, message) for each broken one; the first key is the one to name.
+class RuleReport {
+ public:
+  virtual ~RuleReport() = default;
+  virtual void fail(std::initializer_list<std::string_view> keys, const std::string& message) = 0;
+};
+void check_rules(const Recipe& recipe, RuleReport& report);
+
+}  // namespace lathe

@@ -1,0 +1,127 @@
+// Rules that join several keys of a recipe.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "train/recipe_keys.h"
+
+namespace lathe {
+namespace {
+
+// The image shape where the recipe alone determines it.
+Ints known_image_shape(const Recipe& r) {
+  if (r.data.source == "synthetic") return r.data.shape;
+  if (r.data.source == "fashion_mnist") return {28, 28, 1};
+  return {};
+}
+
+void check_data(const Recipe& r, RuleReport& report) {
+  const bool text = r.data.source == "text";
+  if (r.data.source == "idx" && r.data.path.empty()) {
+    report.fail({"data.path", "data.source"},
+                "expected the folder of the IDX files for data.source = \"idx\", got \"\"");
+  }
+  if (r.data.source == "fashion_mnist" && r.data.classes != 10) {
+    report.fail({"data.classes"},
+                fmt::format("expected 10 for data.source = \"fashion_mnist\", got {}", r.data.classes));
+  }
+  if (text != (r.model.family == "gpt")) {
+    report.fail({"data.source", "model.family"},
+                fmt::format("expected {} for model.family = \"{}\", got \"{}\"",
+                            text ? "images (\"fashion_mnist\", \"synthetic\" or \"idx\")" : "\"text\"", r.model.family,
+                            r.data.source));
+  }
+  const AugmentRecipe& augment = r.data.augment;
+  if (text && augment != AugmentRecipe{}) {
+    report.fail({"data.augment.flip", "data.augment.crop", "data.augment.rotate", "data.augment.cutout", "data.source"},
+                "expected no augmentation for text");
+  }
+  const int64_t batch = r.train.batch_size;
+  if (r.data.train_samples > 0) {
+    const auto held_out = static_cast<int64_t>(r.data.validation * static_cast<double>(r.data.train_samples));
+    if (r.data.train_samples - held_out < batch) {
+      report.fail({"data.train_samples", "train.batch_size"},
+                  fmt::format("expected at least train.batch_size = {} samples{}, got {}", batch,
+                              held_out > 0 ? " after data.validation" : "", r.data.train_samples - held_out));
+    }
+  }
+  const Doubles &mean = r.data.normalize.mean, &deviation = r.data.normalize.std;
+  if (mean.size() != deviation.size()) {
+    report.fail(
+        {"data.normalize.std", "data.normalize.mean"},
+        fmt::format("expected as many numbers as data.normalize.mean ({}), got {}", mean.size(), deviation.size()));
+  }
+  const Ints shape = known_image_shape(r);
+  if (text || shape.size() != 3) return;
+  if (mean.size() != 1 && static_cast<int64_t>(mean.size()) != shape[2]) {
+    report.fail({"data.normalize.mean"},
+                fmt::format("expected 1 number or one for each of {} channels, got {}", shape[2], mean.size()));
+  }
+  const int64_t side = std::min(shape[0], shape[1]);
+  if (augment.crop >= side) {
+    report.fail({"data.augment.crop"}, fmt::format("expected less than the image side {}, got {}", side, augment.crop));
+  }
+  if (augment.cutout > side) {
+    report.fail({"data.augment.cutout"},
+                fmt::format("expected at most the image side {}, got {}", side, augment.cutout));
+  }
+  const auto halvings = static_cast<int64_t>(r.model.channels.size());
+  if (r.model.family == "cnn" && side >> halvings == 0) {
+    report.fail({"model.channels"},
+                fmt::format("expected few enough stages for images of {} x {} (each halves the image), got {}",
+                            shape[0], shape[1], halvings));
+  }
+}
+
+void check_model(const Recipe& r, RuleReport& report) {
+  if (r.model.family != "gpt") return;
+  if (r.model.width % r.model.heads != 0) {
+    report.fail({"model.heads", "model.width"},
+                fmt::format("expected a divisor of model.width = {}, got {}", r.model.width, r.model.heads));
+  }
+  if (r.data.sequence > r.model.sequence) {
+    report.fail({"data.sequence", "model.sequence"},
+                fmt::format("expected at most model.sequence = {}, got {}", r.model.sequence, r.data.sequence));
+  }
+  if (r.data.source == "text" && r.model.vocab > 256) {
+    report.fail({"model.vocab"}, fmt::format("expected at most 256 for byte tokens, got {}", r.model.vocab));
+  }
+}
+
+void check_train(const Recipe& r, RuleReport& report) {
+  if (r.train.epochs == 0 && r.train.steps == 0) {
+    report.fail({"train.epochs", "train.steps"}, "expected train.epochs or train.steps above 0, got 0 for both");
+  }
+  if (r.schedule.name == "cosine" && r.schedule.min_lr > r.optimizer.lr) {
+    report.fail({"schedule.min_lr", "optimizer.lr"},
+                fmt::format("expected at most optimizer.lr = {}, got {}", r.optimizer.lr, r.schedule.min_lr));
+  }
+  if (r.optimizer.name == "sgd" && r.optimizer.nesterov && r.optimizer.momentum == 0) {
+    report.fail({"optimizer.nesterov", "optimizer.momentum"},
+                "expected optimizer.momentum above 0 with nesterov, got 0.0");
+  }
+  if (r.train.update != "at_gradient") return;
+  const auto refuse = [&](std::string_view key, std::string_view with, std::string_view reason) {
+    report.fail({"train.update", key},
+                fmt::format("expected \"after_all\" or \"auto\" with {}, got \"at_gradient\"; {}", with, reason));
+  };
+  if (r.train.clip_norm > 0) {
+    refuse("train.clip_norm", "train.clip_norm > 0", "the norm is known only when all gradients are");
+  }
+  if (r.train.accumulate > 1) {
+    refuse("train.accumulate", "train.accumulate > 1", "a gradient is complete only after the last batch");
+  }
+  if (r.train.on_nan != "stop") {
+    refuse("train.on_nan", "train.on_nan = \"skip\"", "weights changed at earlier gradients could not be taken back");
+  }
+}
+
+}  // namespace
+
+void check_rules(const Recipe& recipe, RuleReport& report) {
+  check_data(recipe, report);
+  check_model(recipe, report);
+  check_train(recipe, report);
+}
+
+}  // namespace lathe

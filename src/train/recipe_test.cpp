@@ -1,0 +1,440 @@
+#include "train/recipe.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "train/recipe_keys.h"
+
+namespace lathe {
+namespace {
+
+// The message of the error, which must be a bad recipe.
+std::string error_of(const std::string& text, const Sets& sets = {}) {
+  try {
+    parse_recipe(text, "a.toml", sets);
+  } catch (const UserError& e) {
+    EXPECT_EQ(e.exit_code(), Exit::bad_recipe) << e.what();
+    return e.what();
+  }
+  return "no error";
+}
+
+struct Bad {
+  std::string text;
+  std::string message;
+};
+
+const std::string kOne = "expected one of ";
+
+TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
+  const Bad table[] = {
+      // unknown keys
+      {"sed = 1", "a.toml:1:1: sed: unknown key; did you mean \"seed\"?"},
+      {"[train]\nbatchsize = 3", "a.toml:2:1: train.batchsize: unknown key; did you mean \"train.batch_size\"?"},
+      {"[train]\nbatch = 3", "a.toml:2:1: train.batch: unknown key; did you mean \"train.batch_size\"?"},
+      {"lr = 0.1", "a.toml:1:1: lr: unknown key; did you mean \"optimizer.lr\"?"},
+      {"[optimiser]\nlr = 0.1", "a.toml:1:2: optimiser: unknown key; did you mean \"optimizer\"?"},
+      {"[train]\nlr = 0.1", "a.toml:2:1: train.lr: unknown key; did you mean \"optimizer.lr\"?"},
+      {"[optimizer]\nmomentmu = 0.1",
+       "a.toml:2:1: optimizer.momentmu: unknown key; did you mean \"optimizer.momentum\"?"},
+      {"[data.augmnt]\nflip = true", "a.toml:1:7: data.augmnt: unknown key; did you mean \"data.augment\"?"},
+      {"data.augment.flipp = true",
+       "a.toml:1:14: data.augment.flipp: unknown key; did you mean \"data.augment.flip\"?"},
+      {"xyzzy = 1", "a.toml:1:1: xyzzy: unknown key"},
+      {"\"a\\nb\" = 1", "a.toml:1:1: a\\x0ab: unknown key"},
+      {"[device]\nnme = \"cpu\"", "a.toml:2:1: device.nme: unknown key; did you mean \"device.name\"?"},
+      // wrong types
+      {"seed = \"one\"", "a.toml:1:8: seed: expected an integer from 0 to 2147483647, got \"one\""},
+      {"seed = 1.5", "a.toml:1:8: seed: expected an integer from 0 to 2147483647, got 1.5"},
+      {"seed = true", "got true"},
+      {"seed = [1]", "got a list of 1 item"},
+      {"seed = 2020-01-01", "a.toml:1:8: seed: expected an integer from 0 to 2147483647, got a date or time"},
+      {"name = 3", "a.toml:1:8: name: expected letters, digits, '_', '-', '.', got 3"},
+      {"[train]\n\n  epochs = \"5\"", "a.toml:3:12: train.epochs: expected an integer from 0 to 1000000, got \"5\""},
+      {"data = 3", "a.toml:1:8: data: expected a table, got 3"},
+      {"[[data]]\nsource = \"text\"", "a.toml:1:1: data: expected a table, got a list of 1 item"},
+      {"[name]\nx = 1", "name: expected letters, digits, '_', '-', '.', got a table"},
+      {"[model]\nbatch_norm = 1", "a.toml:2:14: model.batch_norm: expected true or false, got 1"},
+      {"[model]\nhidden = [5, \"x\"]",
+       "a.toml:2:14: model.hidden[1]: expected a list of up to 256 integers from 1 to 1048576, got \"x\""},
+      {"[model]\nhidden = \"x\"", "a.toml:2:10: model.hidden: expected a list of"},
+      {"[model]\nhidden = [5, 1.5]", "a.toml:2:14: model.hidden[1]: expected a list of"},
+      {"device = 3", "a.toml:1:10: device.name: expected \"cpu\", \"ref\", \"opencl\" or \"opencl:N\", got 3"},
+      {"[optimizer]\nlr = \"fast\"", "a.toml:2:6: optimizer.lr: expected a number above 0 to 1000, got \"fast\""},
+      {"[memory]\nbudget = \"5 apples\"",
+       "a.toml:2:10: memory.budget: expected a size like \"512MiB\", got \"5 apples\""},
+      {"[memory]\nbudget = \"-1\"", "memory.budget: expected a size"},
+      {"[memory]\nbudget = -5", "memory.budget: expected a size"},
+      {"[memory]\nbudget = \"999999999TiB\"", "memory.budget: expected a size"},
+      // out of range
+      {"seed = -1", "a.toml:1:8: seed: expected an integer from 0 to 2147483647, got -1"},
+      {"seed = 2147483648", "got 2147483648"},
+      {"seed = 9223372036854775807", "seed: expected an integer from 0 to 2147483647, got 9223372036854775807"},
+      {"[train]\nbatch_size = 0", "a.toml:2:14: train.batch_size: expected an integer from 1 to 16777216, got 0"},
+      {"[train]\naccumulate = 0", "a.toml:2:14: train.accumulate: expected an integer from 1 to 65536, got 0"},
+      {"[optimizer]\nlr = 0", "a.toml:2:6: optimizer.lr: expected a number above 0 to 1000, got 0.0"},
+      {"[optimizer]\nlr = nan", "a.toml:2:6: optimizer.lr: expected a number above 0 to 1000, got nan"},
+      {"[optimizer]\nlr = inf", "got inf"},
+      {"[optimizer]\nlr = -1e-3", "got -0.001"},
+      {"[optimizer]\nmomentum = 1", "a.toml:2:12: optimizer.momentum: expected a number from 0 to below 1, got 1.0"},
+      {"[model]\ndropout = 1.0", "expected a number from 0 to below 1, got 1.0"},
+      {"[train]\nclip_norm = -1", "a.toml:2:13: train.clip_norm: expected a number of at least 0, got -1.0"},
+      {"[train]\nclip_norm = inf", "train.clip_norm: expected a number of at least 0, got inf"},
+      {"[data]\nshape = [28, 28]",
+       "a.toml:2:9: data.shape: expected a list of 3 integers from 1 to 65536, got 2 items"},
+      {"[data]\nshape = [28, 0, 1]", "a.toml:2:9: data.shape[1]: expected a list of 3 integers from 1 to 65536, got 0"},
+      {"[data]\nnormalize.std = [0.0]", "a.toml:2:17: data.normalize.std[0]: expected"},
+      {"[data]\nnormalize.mean = []", "data.normalize.mean: expected a list of 1 to 1024 numbers"},
+      {"[data]\nthreads = 0", "data.threads: expected an integer from 1 to 256, got 0"},
+      // choices
+      {"[optimizer]\nname = \"adm\"",
+       "a.toml:2:8: optimizer.name: " + kOne + "\"sgd\", \"adam\", \"adamw\", got \"adm\"; did you mean \"adam\"?"},
+      {"[optimizer]\nname = \"SGD\"", "got \"SGD\"; did you mean \"sgd\"?"},
+      {"[data]\nsource = \"fashion-mnist\"", "did you mean \"fashion_mnist\"?"},
+      {"[model]\nfamily = \"transformer\"",
+       "a.toml:2:10: model.family: " + kOne + "\"mlp\", \"cnn\", \"gpt\", got \"transformer\""},
+      {"[train]\nupdate = \"after_al\"", "did you mean \"after_all\"?"},
+      {"[checkpoint]\nverify = \"sizes\"", "did you mean \"size\"?"},
+      {"device = \"opncl\"",
+       "a.toml:1:10: device.name: expected \"cpu\", \"ref\", \"opencl\" or \"opencl:N\", got \"opncl\"; did you mean "
+       "\"opencl\"?"},
+      {"device = \"opencl:\"", "device.name: expected"},
+      {"device = \"opencl:x\"", "device.name: expected"},
+      {"name = \"../x\"", "name: expected letters"},
+      {"name = \".x\"", "name: expected letters"},
+      // rules over several keys
+      {"[train]\nupdate = \"at_gradient\"\nclip_norm = 1.0",
+       "a.toml:2:10: train.update: expected \"after_all\" or \"auto\" with train.clip_norm > 0, got \"at_gradient\"; "
+       "the norm"},
+      {"[train]\nupdate = \"at_gradient\"\naccumulate = 2",
+       "a.toml:2:10: train.update: expected \"after_all\" or \"auto\" with train.accumulate > 1"},
+      {"[train]\nupdate = \"at_gradient\"\non_nan = \"skip\"", "with train.on_nan = \"skip\""},
+      {"[train]\nepochs = 0", "a.toml:2:10: train.epochs: expected train.epochs or train.steps above 0"},
+      {"[data]\nsource = \"text\"\n[model]\nfamily = \"gpt\"\nwidth = 10\nheads = 3",
+       "a.toml:6:9: model.heads: expected a divisor of model.width = 10, got 3"},
+      {"[data]\nsource = \"text\"\n[model]\nfamily = \"gpt\"\nwidth = 10",
+       "a.toml:5:9: model.heads: expected a divisor"},
+      {"[data]\nsource = \"text\"\nsequence = 200\n[model]\nfamily = \"gpt\"",
+       "a.toml:3:12: data.sequence: expected at most model.sequence = 128, got 200"},
+      {"[data]\nsource = \"text\"\n[model]\nfamily = \"gpt\"\nvocab = 300",
+       "a.toml:5:9: model.vocab: expected at most 256"},
+      {"[data]\nsource = \"text\"\naugment.flip = true\n[model]\nfamily = \"gpt\"",
+       "a.toml:3:16: data.augment.flip: expected no augmentation"},
+      {"[data]\nsource = \"text\"", "a.toml:2:10: data.source: expected images"},
+      {"[model]\nfamily = \"gpt\"",
+       "a.toml:2:10: data.source: expected \"text\" for model.family = \"gpt\", got \"fashion_mnist\""},
+      {"[data]\nsource = \"idx\"", "a.toml:2:10: data.path: expected the folder"},
+      {"[data]\nclasses = 9", "a.toml:2:11: data.classes: expected 10"},
+      {"[data]\ntrain_samples = 100",
+       "a.toml:2:17: data.train_samples: expected at least train.batch_size = 128 samples, got 100"},
+      {"[data]\ntrain_samples = 200\nvalidation = 0.5", "samples after data.validation, got 100"},
+      {"[data]\nnormalize.mean = [0.1, 0.2]\nnormalize.std = 1", "a.toml:3:17: data.normalize.std: expected as many"},
+      {"[data]\nnormalize.mean = [0.1, 0.2]\nnormalize.std = [1, 2]",
+       "a.toml:2:18: data.normalize.mean: expected 1 number or one for each of 1 channels, got 2"},
+      {"[data]\naugment.crop = 28", "a.toml:2:16: data.augment.crop: expected less than the image side 28, got 28"},
+      {"[data]\naugment.cutout = 29", "data.augment.cutout: expected at most the image side 28"},
+      {"[model]\nfamily = \"cnn\"\nchannels = [1, 2, 3, 4, 5]",
+       "a.toml:3:12: model.channels: expected few enough stages"},
+      {"[optimizer]\nnesterov = true\nmomentum = 0",
+       "a.toml:2:12: optimizer.nesterov: expected optimizer.momentum above 0"},
+      {"[schedule]\nname = \"cosine\"\nmin_lr = 1.0",
+       "a.toml:3:10: schedule.min_lr: expected at most optimizer.lr = 0.1, got 1"},
+      // syntax
+      {"seed = ", "a.toml:1:"},
+      {"seed == 1", "a.toml:1:"},
+      {"seed = 1\nseed = 2", "a.toml:2:"},
+      {"[train]\n[train]", "a.toml:2:"},
+      {"device = \"cpu\"\n[device]\nthreads = 2", "a.toml:2:"},
+      {"name = \"\xff\xfe\"", "a.toml:1:"},
+      {std::string("name = \"a\0b\"", 12), "a.toml:1:"},
+      {"seed = 99999999999999999999", "a.toml:1:"},
+      {"name = \"abc", "a.toml:1:"},
+      {"\r\n\r\nseed = x", "a.toml:3:"},
+  };
+  for (const Bad& bad : table) {
+    const std::string message = error_of(bad.text);
+    EXPECT_NE(message.find(bad.message), std::string::npos)
+        << bad.text << "\n  expected: " << bad.message << "\n  got:      " << message;
+  }
+  EXPECT_GE(std::size(table), 40u);
+}
+
+TEST(RecipeErrors, AreAllReportedInOrder) {
+  const std::string message = error_of("[train]\nepochs = -1\n[data]\nsorce = 1\nthreads = 0\n", {"seed=x", "b=1"});
+  EXPECT_EQ(message,
+            "a.toml:2:10: train.epochs: expected an integer from 0 to 1000000, got -1\n"
+            "a.toml:4:1: data.sorce: unknown key; did you mean \"data.source\"?\n"
+            "a.toml:5:11: data.threads: expected an integer from 1 to 256, got 0\n"
+            "--set seed: expected an integer from 0 to 2147483647, got \"x\"\n"
+            "--set b: unknown key");
+}
+
+TEST(RecipeErrors, LimitsHold) {
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_NE(error_of(std::string((1 << 20) + 1, '#')).find("at most 1048576 bytes"), std::string::npos);
+  std::string nested = "x = ";
+  nested += std::string(10000, '[') + std::string(10000, ']');
+  EXPECT_NE(error_of(nested).find("a.toml:1:21: expected at most 16 nested brackets"), std::string::npos);
+  std::string dotted = "\na";
+  for (int i = 0; i < 100000; ++i) dotted += ".a";
+  EXPECT_NE(error_of(dotted + " = 1").find("a.toml:2:18: expected at most 8 nested parts"), std::string::npos);
+  EXPECT_NE(error_of("[" + dotted.substr(1) + "]").find("expected at most 8 nested parts"), std::string::npos);
+  std::string many;
+  for (int i = 0; i < 50000; ++i) many += "k" + std::to_string(i) + "=1\n";
+  EXPECT_NE(error_of(many).find("... and 49980 more errors"), std::string::npos);
+  EXPECT_NE(error_of(std::string(100000, 'k') + " = 1").find("k...: unknown key"), std::string::npos);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  // Dots and brackets in strings and comments are no nesting.
+  EXPECT_EQ(
+      parse_recipe(
+          "data.path = \"../../../../../../../../../../../x[[[[[[[[[[[[[[[[[[[[\" # ..........[[[[[[[[[[[[[[[[[[[\n",
+          "a.toml")
+          .data.path.size(),
+      54u);
+  EXPECT_EQ(parse_recipe("data.path = '''\n\\..........'''", "a.toml").data.path, "\\..........");
+}
+
+TEST(Recipe, AcceptsBomAndWindowsLines) {
+  EXPECT_EQ(parse_recipe("\xef\xbb\xbfseed = 5\r\n[train]\r\nepochs = 3\r\n", "a.toml").train.epochs, 3);
+}
+
+TEST(Recipe, ReadsEveryKind) {
+  const Recipe r = parse_recipe(
+      "name = \"x\"\nseed = 7\ndevice = \"opencl:1\"\n"
+      "[data]\nnormalize = { mean = 0.5, std = [2] }\n[model]\nhidden = 64\nbatch_norm = false\n"
+      "[optimizer]\nlr = 1\n[memory]\nbudget = \"1.5GiB\"\n",
+      "a.toml");
+  EXPECT_EQ(r.name, "x");
+  EXPECT_EQ(r.seed, 7);
+  EXPECT_EQ(r.device.name, "opencl:1");
+  EXPECT_EQ(r.data.normalize.mean, Doubles{0.5});
+  EXPECT_EQ(r.data.normalize.std, Doubles{2});
+  EXPECT_EQ(r.model.hidden, Ints{64});
+  EXPECT_FALSE(r.model.batch_norm);
+  EXPECT_EQ(r.optimizer.lr, 1.0);
+  EXPECT_EQ(r.memory.budget.bytes, int64_t{3} << 29);
+  EXPECT_EQ(parse_recipe("[device]\nname = \"ref\"\nthreads = 2", "a.toml").device, (DeviceRecipe{"ref", 2}));
+  EXPECT_EQ(parse_recipe("", "dir/my run.v2.toml").name, "recipe");
+  EXPECT_EQ(parse_recipe("", "dir/run.v2.toml").name, "run.v2");
+}
+
+TEST(Recipe, SizesParse) {
+  const std::pair<const char*, int64_t> good[] = {
+      {"0", 0},          {"512MiB", 512 << 20}, {"1GB", 1000000000}, {"2G", int64_t{2} << 30},
+      {"64 KiB", 65536}, {"1024", 1024},        {"7B", 7},           {"0.5KiB", 512}};
+  for (const auto& [text, bytes] : good) EXPECT_EQ(parse_size(text), ByteSize{bytes}) << text;
+  for (const char* text : {"", "MiB", "1.5", "-1", "1e3", "5 mib", "1MiB ", "nan", "inf", "0x10", "1 2"}) {
+    EXPECT_FALSE(parse_size(text)) << text;
+  }
+  for (int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{1023}, int64_t{1024}, int64_t{5} << 40, int64_t{1} << 52}) {
+    EXPECT_EQ(parse_size(size_text({bytes})), ByteSize{bytes});
+  }
+}
+
+TEST(RecipeSets, OverrideInOrderAndAnyForm) {
+  const std::string text = "device = \"cpu\"\n[train]\nepochs = 3\n";
+  const auto with = [&](const Sets& sets) { return parse_recipe(text, "a.toml", sets); };
+  EXPECT_EQ(with({"device=opencl", "device.threads=3"}).device, (DeviceRecipe{"opencl", 3}));
+  EXPECT_EQ(with({"device.threads=3", "device=opencl:0"}).device, (DeviceRecipe{"opencl:0", 3}));
+  EXPECT_EQ(with({"device.name=ref"}).device.name, "ref");
+  EXPECT_EQ(with({"device={name=\"ref\", threads=2}"}).device, (DeviceRecipe{"ref", 2}));
+  EXPECT_EQ(with({"train.epochs=5", "train.epochs=6"}).train.epochs, 6);
+  EXPECT_EQ(with({"optimizer.name=adam"}).optimizer.name, "adam");
+  EXPECT_EQ(with({"optimizer.name=\"adam\""}).optimizer.name, "adam");
+  EXPECT_EQ(with({"optimizer.lr=3e-4"}).optimizer.lr, 3e-4);
+  EXPECT_EQ(with({"model.hidden=[1, 2]"}).model.hidden, (Ints{1, 2}));
+  EXPECT_EQ(with({"model.hidden=1,2"}).model.hidden, (Ints{1, 2}));
+  EXPECT_EQ(with({"model.hidden=7"}).model.hidden, Ints{7});
+  EXPECT_EQ(with({"model.hidden=[]"}).model.hidden, Ints{});
+  EXPECT_EQ(with({"data.augment.flip=true"}).data.augment.flip, true);
+  EXPECT_EQ(with({"data.path=/a b/c=d"}).data.path, "/a b/c=d");
+  EXPECT_EQ(with({"data.path="}).data.path, "");
+  EXPECT_EQ(with({"data.path=2024-01-01"}).data.path, "2024-01-01");
+  EXPECT_EQ(with({"name=17"}).name, "17");
+  EXPECT_EQ(with({"memory.budget=512MiB"}).memory.budget.bytes, 512 << 20);
+  EXPECT_EQ(with({"memory.budget=0"}).memory.budget.bytes, 0);
+  EXPECT_EQ(with({"memory.budget=4096"}).memory.budget.bytes, 4096);
+}
+
+TEST(RecipeSets, ErrorsNameTheSet) {
+  const std::pair<Sets, std::string> table[] = {
+      {{"train.epochs"}, "--set train.epochs: expected key=value"},
+      {{"=5"}, "--set =5: expected key=value"},
+      {{"train.epoch=5"}, "--set train.epoch: unknown key; did you mean \"train.epochs\"?"},
+      {{"train.epochs=many"}, "--set train.epochs: expected an integer from 0 to 1000000, got \"many\""},
+      {{"train.epochs=1\nseed = 5"}, "--set train.epochs: expected an integer"},
+      {{"train=5"}, "--set train: expected a table, got 5"},
+      {{"train.epochs.x=5"}, "--set train.epochs.x: unknown key"},
+      {{"device=gpu"}, "--set device.name: expected \"cpu\""},
+      {{"model.hidden=a,b"}, "--set model.hidden: expected a list"},
+      {{"train.update=at_gradient", "train.clip_norm=1"}, "--set train.update: expected \"after_all\""},
+      {{"optimizer={nme=\"sgd\"}"}, "--set optimizer.nme: unknown key; did you mean \"optimizer.name\"?"},
+      {{"seed=" + std::string(10000, '[')}, "--set seed: expected an integer from 0 to 2147483647, got \"[[["},
+  };
+  for (const auto& [sets, expected] : table) {
+    const std::string message = error_of("", sets);
+    EXPECT_NE(message.find(expected), std::string::npos) << expected << "\n  got: " << message;
+  }
+  // A rule broken by a set over the file is reported where the named key is.
+  EXPECT_NE(error_of("[train]\nclip_norm = 1.0", {"train.update=at_gradient"}).find("--set train.update: expected"),
+            std::string::npos);
+}
+
+TEST(Recipe, PrintsAndParsesBack) {
+  Recipe r;
+  r.name = "odd";
+  r.seed = 2147483647;
+  r.data.path = "a \"b\" \\ \t\n\x01 \xc3\xa9";
+  r.data.normalize = {{0.1, 1e-300, -3}, {1e5, 1.0 / 3, 2}};
+  r.data.source = "synthetic";
+  r.data.shape = {5, 6, 3};
+  r.model.hidden = {};
+  r.optimizer.lr = 0.1 + 0.2;
+  r.optimizer.eps = 1e-12;
+  r.memory.budget = {1234567};
+  validate(r);
+  EXPECT_EQ(parse_recipe(to_toml(r), "x.toml"), r) << to_toml(r);
+  const Recipe defaults = parse_recipe("", "x.toml");
+  EXPECT_EQ(parse_recipe(to_toml(defaults), "y.toml"), defaults);
+  // Every key is explicit.
+  const std::string text = to_toml(r);
+  for (const RecipeKey& key : recipe_keys()) {
+    const std::string line = "\n" + std::string(key.path.substr(key.path.rfind('.') + 1)) + " = ";
+    EXPECT_NE(("\n" + text).find(line), std::string::npos) << key.path;
+  }
+}
+
+TEST(Recipe, EachKeyIsPrintedCheckedAndCompared) {
+  const Recipe base = parse_recipe("", "x.toml");
+  for (const RecipeKey& key : recipe_keys()) {
+    Recipe changed = base;
+    std::visit(
+        [](auto* p) {
+          using T = std::remove_pointer_t<decltype(p)>;
+          if constexpr (std::is_same_v<T, bool>)
+            *p = !*p;
+          else if constexpr (std::is_same_v<T, std::string>)
+            *p += "x";
+          else if constexpr (std::is_same_v<T, ByteSize>)
+            p->bytes += 5;
+          else if constexpr (std::is_same_v<T, Ints> || std::is_same_v<T, Doubles>)
+            p->push_back(3);
+          else
+            *p += 1;
+        },
+        key.field(changed));
+    EXPECT_NE(changed, base) << key.path;
+    const auto differences = diff(base, changed);
+    ASSERT_EQ(differences.size(), 1u) << key.path;
+    EXPECT_EQ(differences[0].key, key.path);
+    EXPECT_NE(differences[0].a, differences[0].b);
+    EXPECT_FALSE(check_value(key, base)) << key.path;
+    EXPECT_FALSE(key.help.empty());
+    EXPECT_NE(recipe_reference().find("| `" + std::string(key.path) + "`"), std::string::npos);
+  }
+  EXPECT_TRUE(diff(base, base).empty());
+}
+
+TEST(Recipe, ValidateChecksRecipesMadeInCode) {
+  Recipe r;
+  r.name = "x";
+  validate(r);
+  r.train.batch_size = 0;
+  try {
+    validate(r);
+    FAIL();
+  } catch (const UserError& e) {
+    EXPECT_STREQ(e.what(), "train.batch_size: expected an integer from 1 to 16777216, got 0");
+    EXPECT_EQ(e.exit_code(), Exit::bad_recipe);
+  }
+}
+
+TEST(BuiltinRecipes, AreValidAndRoundTrip) {
+  std::vector<std::string_view> names;
+  for (const BuiltinRecipe& builtin : builtin_recipes()) {
+    names.push_back(builtin.name);
+    const Recipe r = load_recipe(std::string(builtin.name));
+    EXPECT_EQ(r.name, builtin.name);
+    EXPECT_EQ(parse_recipe(to_toml(r), "x.toml"), r);
+    EXPECT_EQ(builtin.text.substr(0, 2), "# ") << builtin.name;
+    for (const char* part : {"# Data:", "# Expected:", "# Time:"})
+      EXPECT_NE(builtin.text.find(part), builtin.text.npos) << builtin.name;
+    EXPECT_GT(recipe_summary(builtin.text).size(), 10u);
+  }
+  for (std::string_view name : {"fashion_mnist", "mlp", "gpt_tiny"}) {
+    EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name;
+  }
+  EXPECT_EQ(load_recipe(std::string(kDefaultRecipe)).data.source, "fashion_mnist");
+  EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
+}
+
+TEST(BuiltinRecipes, UnknownNamesListThem) {
+  const auto message = [](const std::string& name) {
+    try {
+      load_recipe(name);
+    } catch (const UserError& e) {
+      EXPECT_EQ(e.exit_code(), Exit::missing_input);
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_NE(message("fashion_mist").find("did you mean \"fashion_mnist\"?"), std::string::npos);
+  EXPECT_NE(message("zzz").find("fashion_mnist, gpt_tiny, mlp"), std::string::npos) << message("zzz");
+  EXPECT_NE(message("/no/such.toml").find("/no/such.toml: no such file"), std::string::npos);
+}
+
+TEST(RecipeFile, LoadsFromDisk) {
+  const auto path = std::filesystem::temp_directory_path() / ("lathe_recipe_" + std::to_string(::getpid()) + ".toml");
+  std::ofstream(path) << "seed = 3\n[train]\nepochs = x\n";
+  try {
+    load_recipe(path.string());
+    FAIL();
+  } catch (const UserError& e) {
+    EXPECT_NE(std::string(e.what()).find(path.string() + ":3:"), std::string::npos) << e.what();
+  }
+  std::ofstream(path) << "seed = 3\n";
+  EXPECT_EQ(load_recipe(path.string(), {"train.epochs=4"}).train.epochs, 4);
+  std::ofstream(path) << std::string(2 << 20, '#');
+  try {
+    load_recipe(path.string());
+    FAIL();
+  } catch (const UserError& e) {
+    EXPECT_EQ(e.exit_code(), Exit::bad_recipe);
+  }
+  std::filesystem::remove(path);
+}
+
+TEST(TinyTwin, IsValidSmallAndOfTheSameKind) {
+  std::vector<Recipe> recipes;
+  for (const BuiltinRecipe& builtin : builtin_recipes()) recipes.push_back(load_recipe(std::string(builtin.name)));
+  recipes.push_back(load_recipe(
+      "fashion_mnist", {"data.source=synthetic", "data.shape=[224,224,3]", "model.channels=[64,128,256,512]",
+                        "data.normalize.mean=[0.4,0.4,0.5]", "data.normalize.std=[0.2,0.2,0.3]", "data.augment.crop=30",
+                        "data.augment.cutout=50", "data.augment.rotate=15"}));
+  recipes.push_back(load_recipe(
+      "fashion_mnist", {"data.source=synthetic", "data.shape=[1,1,5]", "model.family=mlp", "data.augment.crop=0",
+                        "data.augment.cutout=1", "data.validation=0.9", "train.batch_size=1"}));
+  recipes.push_back(
+      load_recipe("fashion_mnist", {"data.source=idx", "data.path=/x", "data.classes=100", "train.accumulate=8"}));
+  recipes.push_back(
+      load_recipe("gpt_tiny", {"model.heads=7", "model.width=21", "data.sequence=100", "model.vocab=100"}));
+  for (const Recipe& r : recipes) {
+    const Recipe tiny = tiny_twin(r);
+    EXPECT_NO_THROW(validate(tiny)) << to_toml(tiny);
+    EXPECT_EQ(parse_recipe(to_toml(tiny), "x.toml"), tiny);
+    EXPECT_EQ(tiny.model.family, r.model.family);
+    EXPECT_EQ(tiny.optimizer, r.optimizer);
+    EXPECT_LE(tiny.train.batch_size, 4);
+    EXPECT_LE(tiny.train.steps, 4);
+    EXPECT_TRUE(tiny.data.source == "synthetic" || tiny.data.source == "text");
+    EXPECT_TRUE(tiny.data.path.empty());
+  }
+}
+
+}  // namespace
+}  // namespace lathe

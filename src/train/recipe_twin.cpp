@@ -1,0 +1,70 @@
+#include <algorithm>
+
+#include "train/recipe.h"
+
+namespace lathe {
+namespace {
+
+void at_most(int64_t& value, int64_t limit) { value = std::min(value, limit); }
+
+void at_most(Ints& values, size_t items, int64_t limit) {
+  if (values.size() > items) values.resize(items);
+  for (int64_t& value : values) at_most(value, limit);
+}
+
+void resize_to_channels(Doubles& values, int64_t channels) {
+  if (values.size() > 1) values.resize(static_cast<size_t>(channels), values.front());
+}
+
+}  // namespace
+
+Recipe tiny_twin(const Recipe& recipe) {
+  Recipe r = recipe;
+  r.name = recipe.name.substr(0, 90) + "_tiny";
+
+  const bool text = r.model.family == "gpt";
+  Ints shape = r.data.source == "synthetic" ? r.data.shape : Ints{28, 28, 1};
+  if (r.data.source == "idx" && r.data.normalize.mean.size() > 1) {
+    shape[2] = static_cast<int64_t>(r.data.normalize.mean.size());
+  }
+  at_most(r.model.channels, 2, 4);
+  for (size_t axis : {0, 1}) at_most(shape[axis], 8);
+  at_most(shape[2], 3);
+  r.data.source = text ? "text" : "synthetic";
+  r.data.path.clear();
+  r.data.shape = shape;
+  at_most(r.data.classes, 4);
+  r.data.train_samples = 16;
+  r.data.test_samples = 8;
+  r.data.validation = std::min(r.data.validation, 0.5);
+  at_most(r.data.sequence, 8);
+  r.data.threads = 1;
+  at_most(r.data.prefetch, 2);
+  const int64_t side = std::min(shape[0], shape[1]);
+  at_most(r.data.augment.crop, std::min<int64_t>(1, side - 1));
+  at_most(r.data.augment.cutout, std::min<int64_t>(2, side));
+  resize_to_channels(r.data.normalize.mean, shape[2]);
+  resize_to_channels(r.data.normalize.std, shape[2]);
+
+  at_most(r.model.hidden, 2, 8);
+  at_most(r.model.dense, 8);
+  at_most(r.model.layers, 2);
+  at_most(r.model.heads, 2);
+  r.model.width = 4 * r.model.heads;
+  at_most(r.model.vocab, 128);  // generated text is ASCII
+  r.model.vocab = std::max<int64_t>(r.model.vocab, text ? 128 : 2);
+  at_most(r.model.sequence, 8);
+
+  at_most(r.schedule.warmup_steps, 1);
+  r.train.epochs = 0;
+  r.train.steps = 4;
+  at_most(r.train.batch_size, 4);
+  at_most(r.train.accumulate, 2);
+  r.train.log_every = 1;
+  at_most(r.train.eval_batch, 4);
+  at_most(r.checkpoint.every_steps, 2);
+  r.memory.budget = {};
+  return r;
+}
+
+}  // namespace lathe
