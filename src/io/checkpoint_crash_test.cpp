@@ -1,0 +1,275 @@
+// Crash consistency of checkpoints: killed or powered off at any call, with any call failing, the newest valid
+// checkpoint is the new one or the one before, whole, and nothing needs repair.
+#include <random>
+
+#include "io/checkpoint.h"
+#include "io/crash_fs.h"
+#include "io/fault_fs.h"
+#include "io/test_util.h"
+
+namespace lathe::io {
+namespace {
+
+const std::string kDir = "/run/checkpoints";
+
+std::string content(int64_t step, std::string_view name) {
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += fmt::format("{} {} {}\n", name, step, i);
+  return text;
+}
+
+constexpr const char* kNames[] = {"model.safetensors", "optimizer.safetensors", "state.json"};
+
+void save(Fs& fs, const std::string& dir, int64_t step, std::string recipe = "r1") {
+  std::vector<CheckpointFile> files;
+  for (const char* name : kNames)
+    // In pieces too large to be gathered, so that there are several writes per file to lose.
+    files.push_back({.name = name, .write = [=](FileWriter& out) {
+                       const std::string padding(300 << 10, 'p');
+                       out.write(content(step, name));
+                       if (name == kNames[0]) out.write(padding);
+                       out.write(content(step, name));
+                     }});
+  publish_checkpoint(fs, dir, "job", {.step = step, .recipe_hash = std::move(recipe)}, files);
+}
+
+// The newest valid step, -1 if none; its files are compared with what that step must contain.
+int64_t newest(Fs& fs, const std::string& dir) {
+  Notes notes;
+  const auto found = find_newest_valid(fs, dir, Verify::full, notes);
+  if (!found) return -1;
+  for (const char* name : kNames) {
+    const std::string text = get_file(fs, found->path + "/" + name), part = content(found->manifest.step, name);
+    EXPECT_TRUE(text.starts_with(part) && text.ends_with(part)) << found->path << " " << name;
+  }
+  return found->manifest.step;
+}
+
+// What the next process does after a crash: find the newest, clean, go on training and save.
+void expect_recovery(CrashFs fs, std::set<int64_t> allowed) {
+  const int64_t step = newest(fs, kDir);
+  EXPECT_TRUE(allowed.count(step)) << "found step " << step;
+  Notes notes;
+  clean_leftovers(fs, kDir, notes);
+  EXPECT_TRUE(notes.empty());
+  EXPECT_EQ(newest(fs, kDir), step);
+  save(fs, kDir, 20);
+  EXPECT_EQ(newest(fs, kDir), 20);
+  for (const std::string& name : list_dir(fs, kDir)) EXPECT_FALSE(name.starts_with('.')) << name;
+}
+
+// Runs `action` on a copy of `base` with a crash at call n = 1, 2, ... until it runs through, and calls
+// check(disk, completed) for each outcome.
+template <class Action, class Check>
+int64_t crash_at_every_call(const std::function<CrashFs()>& base, Action&& action, Check&& check) {
+  for (int64_t n = 1;; ++n) {
+    CrashFs fs = base();
+    fs.crash_at(fs.calls() + n);
+    error_of([&] { action(fs); });
+    const bool completed = !fs.crashed();
+    check(fs, completed);
+    if (completed || ::testing::Test::HasFailure()) return n;
+  }
+}
+
+CrashFs disk_with_steps(std::initializer_list<int64_t> steps) {
+  CrashFs fs;
+  for (const int64_t step : steps) save(fs, kDir, step);
+  return fs;
+}
+
+using Loss = CrashFs::Loss;
+
+// F25
+TEST(CheckpointCrash, KilledAtEveryCall) {
+  const int64_t calls = crash_at_every_call(
+      [] { return disk_with_steps({9}); }, [](Fs& fs) { save(fs, kDir, 10); },
+      [](CrashFs& fs, bool completed) {
+        expect_recovery(fs.reboot(Loss::none), completed ? std::set<int64_t>{10} : std::set<int64_t>{9, 10});
+      });
+  EXPECT_GT(calls, 20);
+}
+
+// F26
+TEST(CheckpointCrash, PowerLossAtEveryCall) {
+  std::map<int64_t, int> outcomes;
+  crash_at_every_call([] { return disk_with_steps({9}); }, [](Fs& fs) { save(fs, kDir, 10); },
+                      [&](CrashFs& fs, bool completed) {
+                        const auto allowed = completed ? std::set<int64_t>{10} : std::set<int64_t>{9, 10};
+                        expect_recovery(fs.reboot(Loss::all_unsynced), allowed);
+                        for (uint64_t seed = 0; seed < 20; ++seed) {
+                          CrashFs next = fs.reboot(Loss::random, seed);
+                          ++outcomes[newest(next, kDir)];
+                          expect_recovery(std::move(next), allowed);
+                        }
+                      });
+  EXPECT_TRUE(outcomes[9] > 0 && outcomes[10] > 0);
+}
+
+TEST(CheckpointCrash, PowerLossDuringTheVeryFirstCheckpoint) {
+  crash_at_every_call(
+      [] { return CrashFs(); }, [](Fs& fs) { save(fs, kDir, 1); },
+      [](CrashFs& fs, bool completed) {
+        for (uint64_t seed = 0; seed < 10; ++seed)
+          expect_recovery(fs.reboot(Loss::random, seed), completed ? std::set<int64_t>{1} : std::set<int64_t>{-1, 1});
+      });
+}
+
+TEST(CheckpointCrash, PowerLossAfterAKilledWriter) {
+  // The second process must not rely on anything that the first, killed one left only in the kernel's memory.
+  crash_at_every_call([] { return CrashFs(); }, [](Fs& fs) { save(fs, kDir, 1); },
+                      [](CrashFs& fs, bool) {
+                        fs.crash_at(std::numeric_limits<int64_t>::max());
+                        Notes notes;
+                        clean_leftovers(fs, kDir, notes);
+                        save(fs, kDir, 2);
+                        for (uint64_t seed = 0; seed < 10; ++seed) {
+                          CrashFs next = fs.reboot(Loss::random, seed);
+                          EXPECT_EQ(newest(next, kDir), 2);
+                        }
+                      });
+}
+
+TEST(CheckpointCrash, PowerLossWhileReplacingAStep) {
+  for (const char* recipe : {"r1", "r2"})  // kept, replaced
+    crash_at_every_call(
+        [] {
+          return disk_with_steps({9, 10});
+        },
+        [=](Fs& fs) { save(fs, kDir, 10, recipe); },
+        [&](CrashFs& fs, bool completed) {
+          for (uint64_t seed = 0; seed < 10; ++seed)
+            expect_recovery(fs.reboot(Loss::random, seed),
+                            completed ? std::set<int64_t>{10} : std::set<int64_t>{9, 10});
+        });
+}
+
+// F27
+TEST(CheckpointCrash, RetentionKeepsEnoughAtEveryCall) {
+  crash_at_every_call(
+      [] {
+        return disk_with_steps({1, 2, 3, 4, 5});
+      },
+      [](Fs& fs) {
+        Notes notes;
+        Retention(2).apply(fs, kDir, notes);
+      },
+      [](CrashFs& fs, bool completed) {
+        for (uint64_t seed = 0; seed < 20; ++seed) {
+          CrashFs next = fs.reboot(seed ? Loss::random : Loss::none, seed);
+          EXPECT_EQ(newest(next, kDir), 5);
+          EXPECT_EQ(inspect_checkpoint(next, kDir + "/step-000000004", Verify::full).status, Inspection::Status::valid);
+          if (completed) {
+            EXPECT_EQ(list_steps(next, kDir), (std::vector<int64_t>{4, 5}));
+          }
+          expect_recovery(std::move(next), {5});
+        }
+      });
+}
+
+// F28
+TEST(CheckpointFault, AnyFailingCallLeavesTheOldOnesAndNoRubbish) {
+  for (const int error : {ENOSPC, EDQUOT, EIO}) {
+    for (int64_t n = 1;; ++n) {
+      CrashFs disk = disk_with_steps({9});
+      std::string call;
+      FaultFs faulty(disk, [&](std::string_view name, int64_t i) {
+        if (i == n) call = name;
+        return i == n ? -error : 0;
+      });
+      Exit exit = Exit::ok;
+      const std::string text = error_of([&] { save(faulty, kDir, 10); }, &exit);
+      EXPECT_EQ(get_file(disk, kDir + "/step-000000009/state.json"), content(9, kNames[2]) + content(9, kNames[2]));
+      if (!text.empty()) {
+        EXPECT_EQ(exit, Exit::io_error) << text;
+        EXPECT_CONTAINS(text, "/run");
+        if (call != "info_at" && call != "open_read" && call != "list") {
+          EXPECT_CONTAINS(text, "bytes free");
+        }
+      } else {
+        EXPECT_EQ(newest(disk, kDir), 10);
+      }
+      for (const std::string& name : list_dir(disk, kDir))
+        EXPECT_FALSE(name.starts_with('.')) << name << " after " << call << " " << n;
+      expect_recovery(disk.reboot(Loss::none), {9, 10});
+      if (n > faulty.calls()) {
+        EXPECT_EQ(text, "");
+        break;
+      }
+    }
+  }
+}
+
+TEST(CheckpointFault, DiskThatStaysFullOrDead) {
+  for (int64_t n = 1; n < 60; ++n) {
+    CrashFs disk = disk_with_steps({9});
+    FaultFs full(disk, [&](std::string_view call, int64_t i) {
+      return i >= n && (call == "write" || call == "create" || call == "make_dir") ? -ENOSPC : 0;
+    });
+    error_of([&] { save(full, kDir, 10); });
+    for (const std::string& name : list_dir(disk, kDir)) EXPECT_FALSE(name.starts_with('.')) << name;
+    FaultFs dead(disk, [&](std::string_view, int64_t i) { return i >= n ? -EIO : 0; });
+    error_of([&] { save(dead, kDir, 11); });
+    expect_recovery(disk.reboot(Loss::none), {9, 10, 11});
+  }
+}
+
+TEST(CheckpointFault, ShortWritesAndInterruptsAreInvisible) {
+  CrashFs disk;
+  std::mt19937_64 rng(5);
+  FaultFs nervous(disk, [&](std::string_view call, int64_t) {
+    const auto roll = rng() % 4;
+    return roll == 0 && call != "close" ? -EINTR : roll == 1 ? FaultFs::kShort : 0;
+  });
+  for (int64_t step = 1; step <= 5; ++step) {
+    save(nervous, kDir, step);
+    EXPECT_EQ(newest(nervous, kDir), step);
+  }
+  Notes notes;
+  Retention(1).apply(nervous, kDir, notes);
+  EXPECT_TRUE(notes.empty());
+  EXPECT_EQ(list_dir(disk, kDir), std::vector<std::string>{step_name(5)});
+}
+
+// F25 with a real process, real files and SIGKILL.
+TEST(CheckpointCrash, RealProcessKilledAtEveryCall) {
+  TempDir run;
+  const std::string dir = run / "checkpoints";
+  PosixFs posix;
+  save(posix, dir, 1);
+  int64_t previous = 1;
+  bool finished = false;
+  for (int64_t n = 1; !finished; ++n) {
+    const int64_t step = n + 1;
+    const pid_t child = ::fork();
+    if (child == 0) {
+      FaultFs fs(posix, [&](std::string_view, int64_t i) {
+        if (i == n) ::kill(::getpid(), SIGKILL);
+        return 0;
+      });
+      try {
+        Notes notes;
+        save(fs, dir, step);
+        Retention(1).apply(fs, dir, notes);
+      } catch (...) {
+        ::_exit(1);
+      }
+      ::_exit(0);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    finished = WIFEXITED(status);
+    ASSERT_TRUE(finished ? WEXITSTATUS(status) == 0 : WTERMSIG(status) == SIGKILL);
+    const int64_t found = newest(posix, dir);
+    EXPECT_TRUE(found == step || (found == previous && !finished)) << found << " after kill at call " << n;
+    previous = found;
+    Notes notes;
+    clean_leftovers(posix, dir, notes);
+    EXPECT_TRUE(notes.empty());
+    EXPECT_EQ(newest(posix, dir), found);
+    ASSERT_LT(n, 500);
+  }
+}
+
+}  // namespace
+}  // namespace lathe::io
