@@ -1,0 +1,19 @@
+#include "nn/layers.h"
+#include "nn/model.h"
+
+namespace lathe {
+
+// Per entry of `channels`: 3x3 convolution, batch norm, activation, 2x2 max pooling. Then a dense layer and the head.
+Value build_cnn(Net& net, const ModelConfig& c, Value x) {
+  int i = 1;
+  for (int64_t channels : c.channels) {
+    x = conv2d(net, fmt::format("conv{}", i), x, channels, {.bias = !c.batch_norm});
+    if (c.batch_norm) x = batch_norm(net, fmt::format("bn{}", i), x);
+    x = max_pool2d(activation(c.activation, x), 2, 2);
+    ++i;
+  }
+  Value y = dropout(net, activation(c.activation, linear_of_image(net, "fc1", x, c.dense)), c.dropout);
+  return linear(net, "fc2", y, c.classes);
+}
+
+}  // namespace lathe

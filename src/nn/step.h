@@ -1,0 +1,38 @@
+// Steps: whole training, accumulation, update, evaluation and prediction steps as graphs, optimizer included.
+//
+// Inputs of kind batch: "x", "y" (not for prediction), "index" (global sample indices).
+// Inputs of kind step:  "lr", "key" = {seed, step}, "loss_scale" = 1 / number of loss terms of the optimizer step.
+// Metrics: train: "loss", "grad_norm", "accepted"; evaluate: "loss_sum", "correct"; results: "logits".
+#pragma once
+
+#include <vector>
+
+#include "nn/model.h"
+#include "nn/optimizer.h"
+
+namespace lathe {
+
+struct StepConfig {
+  ModelConfig model;
+  OptimizerConfig optimizer;
+  double label_smoothing = 0;
+  double clip_norm = 0;
+  double clip_value = 0;
+  // false ("after_all"): one finite flag over all gradients gates every update. true ("at_gradient"): each tensor is
+  // updated as soon as its gradient is known, gated by the loss and its own flag, so gradients do not live together.
+  bool at_gradient = false;
+};
+
+struct Step {
+  Graph graph;
+  std::vector<StateSpec> state;  // in the order of the graph's inputs
+};
+
+// `x` is the type of one sample: u8 [H, W, C], or i32 [T].
+Step train_step(const StepConfig&, const TensorType& x, int64_t batch);
+Step accumulate_step(const StepConfig&, const TensorType& x, int64_t batch);  // adds to the gradient accumulators
+Step update_step(const StepConfig&, const TensorType& x);                     // applies and clears them
+Step eval_step(const StepConfig&, const TensorType& x, int64_t batch);
+Step predict_step(const StepConfig&, const TensorType& x, int64_t batch);
+
+}  // namespace lathe

@@ -1,0 +1,267 @@
+#include "run/executor.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "base/checked.h"
+#include "base/thread_pool.h"
+
+namespace lathe {
+namespace {
+
+constexpr int64_t kAlign = 256;
+
+bool is_read(const Port& p) { return p.output_kind != OutputKind::state; }
+
+struct SlotLayout {
+  std::map<std::string, std::pair<int64_t, int64_t>, std::less<>> places;  // offset, bytes
+  int64_t bytes = 0;
+};
+
+SlotLayout slot_layout(const ProgramSet& set) {
+  SlotLayout out;
+  for (const Program& p : set.programs)
+    for (const Port& in : p.inputs)
+      if (!is_state(in.kind)) {
+        auto& place = out.places[in.name];
+        place.second = std::max(place.second, in.type.bytes());
+      }
+  for (auto& [name, place] : out.places) {
+    place.first = out.bytes;
+    out.bytes += round_up(place.second, kAlign);
+  }
+  return out;
+}
+
+int64_t metrics_bytes(const ProgramSet& set) {
+  int64_t most = 0;
+  for (const Program& p : set.programs) {
+    int64_t sum = 0;
+    for (const Port& o : p.outputs)
+      if (is_read(o)) sum += round_up(o.type.bytes(), kAlign);
+    most = std::max(most, sum);
+  }
+  return most;
+}
+
+int64_t snapshot_bytes(const ProgramSet& set) {
+  int64_t sum = 0;
+  for (const Port& p : set.state) sum += round_up(p.type.bytes(), kAlign);
+  return sum;
+}
+
+}  // namespace
+
+RunMemory run_memory(const ProgramSet& set, const Target& target, const ExecutorOptions& o) {
+  RunMemory m;
+  const int64_t slot = slot_layout(set).bytes;
+  m.arena = set.arena_bytes;
+  m.device_staging = target.host_memory ? 0 : 2 * slot;
+  m.host_staging = o.slots * slot;
+  m.metrics = metrics_bytes(set);
+  m.snapshot = o.snapshot ? snapshot_bytes(set) : 0;
+  return m;
+}
+
+// A Program's kernels and ports, ready to run.
+struct Executor::Bound {
+  std::vector<std::unique_ptr<Kernel>> kernels;
+  struct Upload {
+    int64_t slot_offset;
+    Buffer device_slot[2];
+    Buffer input;
+  };
+  std::vector<Upload> uploads;
+  struct Read {
+    std::string name;
+    DType dtype;
+    Buffer src;
+    std::byte* dst;
+  };
+  std::vector<Read> reads;
+};
+
+Executor::Executor(ProgramSet set, std::unique_ptr<Device> device, const ExecutorOptions& o)
+    : set_(std::move(set)), device_(std::move(device)), predicted_(run_memory(set_, device_->target(), o)) {
+  const SlotLayout layout = slot_layout(set_);
+  slot_bytes_ = layout.bytes;
+  for (const auto& [name, place] : layout.places) layout_[name] = {place.first, place.second};
+
+  std::vector<int64_t> segments = set_.segments;
+  const auto staging_segment = static_cast<int32_t>(segments.size());
+  if (predicted_.device_staging > 0) segments.push_back(predicted_.device_staging);
+  device_->allocate(segments);
+  for (int64_t bytes : segments) allocated_ += bytes;
+  const auto host = [&](int64_t bytes) {
+    if (bytes == 0) return static_cast<std::byte*>(nullptr);
+    allocated_ += bytes;
+    return device_->allocate_staging(bytes);
+  };
+  for (int i = 0; i < o.slots; ++i) host_slots_.push_back(host(slot_bytes_));
+  metrics_ = host(predicted_.metrics);
+  snapshot_ = host(predicted_.snapshot);
+  LATHE_CHECK(allocated_ == predicted_.total(), "allocated {} bytes, the certificate says {}", allocated_, predicted_.total());
+
+  for (auto* events : {uploaded_, consumed_})
+    for (int i = 0; i < 2; ++i) events[i] = device_->make_event();
+
+  int64_t at = 0;
+  for (const Port& p : set_.state) {
+    if (snapshot_) snapshot_views_.push_back({snapshot_ + at, static_cast<size_t>(p.type.bytes())});
+    at += round_up(p.type.bytes(), kAlign);
+  }
+
+  const Target& target = device_->target();
+  for (const Program& p : set_.programs) {
+    auto bound = std::make_unique<Bound>();
+    for (const Launch& l : p.launches)
+      bound->kernels.push_back(l.candidate.bind(*device_, Site{l.node, l.in, l.out, target}, l.args));
+    for (const Port& in : p.inputs) {
+      if (is_state(in.kind) || in.type.bytes() == 0) continue;
+      Bound::Upload u;
+      u.slot_offset = layout_.find(in.name)->second.offset;
+      u.input = in.buffer;
+      u.input.bytes = in.type.bytes();
+      for (int i = 0; i < 2; ++i) u.device_slot[i] = {staging_segment, i * slot_bytes_ + u.slot_offset, in.type.bytes()};
+      bound->uploads.push_back(u);
+    }
+    int64_t offset = 0;
+    for (const Port& out : p.outputs) {
+      if (!is_read(out)) continue;
+      Buffer src = out.buffer;
+      src.bytes = out.type.bytes();
+      bound->reads.push_back({out.name, out.type.dtype, src, metrics_ + offset});
+      offset += round_up(out.type.bytes(), kAlign);
+    }
+    bound_.push_back(std::move(bound));
+  }
+  flush_denormals();
+}
+
+Executor::~Executor() {
+  // Kernels refer to the device.
+  bound_.clear();
+}
+
+std::byte* Executor::staging(int slot, std::string_view input) const {
+  const auto it = layout_.find(input);
+  LATHE_CHECK(it != layout_.end(), "no Program has an input {}", input);
+  return host_slots_[static_cast<size_t>(slot)] + it->second.offset;
+}
+
+void Executor::stage(size_t program, int slot) {
+  if (device_->target().host_memory) return;
+  Stream& transfer = device_->stream(Lane::transfer);
+  const int turn = stage_turn_;
+  transfer.wait(*consumed_[turn]);
+  for (const Bound::Upload& u : bound_[program]->uploads)
+    transfer.copy_in(u.device_slot[turn], host_slots_[static_cast<size_t>(slot)] + u.slot_offset);
+  transfer.record(*uploaded_[turn]);
+  stage_turn_ ^= 1;
+}
+
+void Executor::run(size_t program, int slot) {
+  Stream& compute = device_->stream(Lane::compute);
+  const Bound& b = *bound_[program];
+  if (device_->target().host_memory) {
+    for (const Bound::Upload& u : b.uploads) compute.copy_in(u.input, host_slots_[static_cast<size_t>(slot)] + u.slot_offset);
+  } else {
+    const int turn = run_turn_;
+    compute.wait(*uploaded_[turn]);
+    for (const Bound::Upload& u : b.uploads) compute.copy(u.input, u.device_slot[turn]);
+    compute.record(*consumed_[turn]);
+    run_turn_ ^= 1;
+  }
+  for (const auto& kernel : b.kernels) kernel->run(compute);
+  for (const FinalCopy& c : set_.programs[program].final_copies) compute.copy(c.dst, c.src);
+  for (const Bound::Read& r : b.reads) compute.copy_out(r.dst, r.src);
+  last_program_ = program;
+}
+
+double Executor::metric(std::string_view name) {
+  synchronize();
+  for (const Bound::Read& r : bound_[last_program_]->reads)
+    if (r.name == name)
+      return dispatch(r.dtype, [&](auto v) {
+        std::memcpy(&v, r.dst, sizeof(v));
+        return static_cast<double>(v);
+      });
+  LATHE_CHECK(false, "Program {} has no metric {}", set_.programs[last_program_].name, name);
+  return 0;
+}
+
+std::span<const std::byte> Executor::result(std::string_view name) {
+  synchronize();
+  for (const Bound::Read& r : bound_[last_program_]->reads)
+    if (r.name == name) return {r.dst, static_cast<size_t>(r.src.bytes)};
+  LATHE_CHECK(false, "Program {} has no result {}", set_.programs[last_program_].name, name);
+  return {};
+}
+
+void Executor::synchronize() { device_->stream(Lane::compute).synchronize(); }
+
+const Port& Executor::state_port(std::string_view name) const {
+  const auto it = std::ranges::find(set_.state, name, &Port::name);
+  LATHE_CHECK(it != set_.state.end(), "no state {}", name);
+  return *it;
+}
+
+void Executor::write_state(std::string_view name, std::span<const std::byte> bytes) {
+  const Port& p = state_port(name);
+  LATHE_CHECK(static_cast<int64_t>(bytes.size()) == p.type.bytes(), "{}: {} bytes given", name, bytes.size());
+  if (bytes.empty()) return;
+  Buffer dst = p.buffer;
+  dst.bytes = p.type.bytes();
+  device_->stream(Lane::compute).copy_in(dst, bytes.data());
+  synchronize();
+}
+
+void Executor::read_state(std::string_view name, std::span<std::byte> bytes) {
+  const Port& p = state_port(name);
+  LATHE_CHECK(static_cast<int64_t>(bytes.size()) == p.type.bytes(), "{}: {} bytes asked for", name, bytes.size());
+  if (bytes.empty()) return;
+  Buffer src = p.buffer;
+  src.bytes = p.type.bytes();
+  device_->stream(Lane::compute).copy_out(bytes.data(), src);
+  synchronize();
+}
+
+const std::vector<std::span<const std::byte>>& Executor::take_snapshot() {
+  LATHE_CHECK(snapshot_ || set_.state.empty(), "no snapshot was reserved");
+  for (size_t i = 0; i < set_.state.size(); ++i) {
+    Buffer src = set_.state[i].buffer;
+    src.bytes = set_.state[i].type.bytes();
+    if (src.bytes > 0)
+      device_->stream(Lane::compute).copy_out(const_cast<std::byte*>(snapshot_views_[i].data()), src);
+  }
+  synchronize();
+  return snapshot_views_;
+}
+
+std::vector<double> Executor::profile(size_t program, int slot) {
+  Stream& compute = device_->stream(Lane::compute);
+  stage(program, slot);
+  const Bound& b = *bound_[program];
+  std::vector<double> seconds;
+  if (!device_->target().host_memory) {
+    compute.wait(*uploaded_[run_turn_]);
+    for (const Bound::Upload& u : b.uploads) compute.copy(u.input, u.device_slot[run_turn_]);
+    compute.record(*consumed_[run_turn_]);
+    run_turn_ ^= 1;
+  } else {
+    for (const Bound::Upload& u : b.uploads) compute.copy_in(u.input, host_slots_[static_cast<size_t>(slot)] + u.slot_offset);
+  }
+  compute.synchronize();
+  for (const auto& kernel : b.kernels) {
+    const auto start = std::chrono::steady_clock::now();
+    kernel->run(compute);
+    compute.synchronize();
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  for (const FinalCopy& c : set_.programs[program].final_copies) compute.copy(c.dst, c.src);
+  compute.synchronize();
+  return seconds;
+}
+
+}  // namespace lathe
