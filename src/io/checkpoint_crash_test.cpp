@@ -231,6 +231,28 @@ TEST(CheckpointFault, ShortWritesAndInterruptsAreInvisible) {
   EXPECT_EQ(list_dir(disk, kDir), std::vector<std::string>{step_name(5)});
 }
 
+// The kernel's own short write and error: a file size limit in the middle of the first file.
+TEST(CheckpointFault, RealFileSizeLimit) {
+  TempDir run;
+  const std::string dir = run / "checkpoints";
+  PosixFs fs;
+  save(fs, dir, 1);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const struct rlimit limit { 100'000, 100'000 };
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    Exit exit = Exit::ok;
+    const std::string text = error_of([&] { save(fs, dir, 2); }, &exit);
+    ::_exit(exit == Exit::io_error && text.find("model.safetensors: File too large (") != std::string::npos ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(list_dir(fs, dir), std::vector<std::string>{step_name(1)});
+  EXPECT_EQ(newest(fs, dir), 1);
+}
+
 // F25 with a real process, real files and SIGKILL.
 TEST(CheckpointCrash, RealProcessKilledAtEveryCall) {
   TempDir run;

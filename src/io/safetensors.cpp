@@ -157,7 +157,7 @@ class HeaderHandler {
     if (place_ == Place::entries)
       start_entry(text);
     else if (place_ == Place::metadata)
-      metadata_key_ = text;
+      start_metadata(text);
     else
       start_field(text);
     return true;
@@ -250,6 +250,12 @@ class HeaderHandler {
     fields_ = 0;
     ndim_ = 0;
     offset_count_ = 0;
+  }
+
+  void start_metadata(const std::string& text) {
+    if (static_cast<int64_t>(metadata_.size()) >= SafetensorsFile::kMaxMetadata)
+      fail("more than {} strings in __metadata__", SafetensorsFile::kMaxMetadata);
+    metadata_key_ = text;
   }
 
   void start_field(const std::string& text) {

@@ -34,6 +34,7 @@ class SafetensorsFile {
  public:
   static constexpr int64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
   static constexpr int64_t kMaxTensors = 500'000;          // bounds memory and time for a hostile header
+  static constexpr int64_t kMaxMetadata = 100'000;
   static constexpr int64_t kMaxStringBytes = 16 << 20;
 
   static SafetensorsFile open(Fs&, const std::string& path);

@@ -269,6 +269,9 @@ TEST_F(Safetensors, LongTokensAndBlanksStaySmall) {
   EXPECT_TRUE(refused("{\"" + megabytes + "\":{}}", "longer than"));
   EXPECT_TRUE(refused("{\"a\":" + digits + "}", "longer than"));
   EXPECT_TRUE(refused("{" + megabytes + "}", "not valid JSON"));
+  std::string pairs = R"({"__metadata__":{"")";
+  for (int i = 0; i < 3'000'000; ++i) pairs += fmt::format(R"(:"","{:x}")", i);
+  EXPECT_TRUE(refused(pairs + ":\"\"}}", "more than 100000 strings"));
   put_file(dir / "blank", file_of("{" + blanks + "}" + blanks.substr(0, 20 << 20), ""));
   EXPECT_TRUE(
       run_with_memory_limit(4 << 20, [&] { return SafetensorsFile::open(fs, dir / "blank").tensors().empty(); }));
