@@ -1,5 +1,14 @@
 // TOML to Recipe. The only file that sees toml++; every error carries where the value was written.
 #include <fmt/format.h>
+
+// toml++ 3.3 meets malformed text like "[[[x]]]" with assertions (its pull request 301), and with undefined behaviour where
+// NDEBUG is set. Here they throw.
+namespace lathe {
+struct TomlAssertion {};
+[[noreturn]] inline void throw_toml_assertion() { throw TomlAssertion{}; }
+}  // namespace lathe
+#undef NDEBUG
+#define TOML_ASSERT(condition) ((condition) ? static_cast<void>(0) : ::lathe::throw_toml_assertion())
 #include <toml++/toml.h>
 
 #include <algorithm>
@@ -61,6 +70,7 @@ class Reader final : public RuleReport {
   void problem(Origin origin, std::string_view key, const std::string& message);
   void syntax_problem(Origin origin, std::string_view message);
   bool check_nesting(std::string_view text);
+  uint32_t line_of_assertion(std::string_view text) const;
   Origin origin_of(const toml::source_region& source) const {
     return {source.begin.line, source.begin.column, raw_set_ != nullptr};
   }
@@ -295,6 +305,24 @@ void Reader::walk(const toml::table& table, const std::string& prefix) {
   for (const auto& [key, node] : table) visit(prefix + std::string(key.str()), node, origin_of(key.source()));
 }
 
+// The first line with which the text makes toml++ assert. Found by bisection, because an assertion has no position:
+// text that ends before that line does not assert, text that ends after it does.
+uint32_t Reader::line_of_assertion(std::string_view text) const {
+  std::vector<size_t> ends;  // of the lines
+  for (size_t at = text.find('\n'); at != text.npos; at = text.find('\n', at + 1)) ends.push_back(at + 1);
+  const auto asserts = [&](size_t end) {
+    try {
+      static_cast<void>(toml::parse(text.substr(0, end)));
+    } catch (const toml::parse_error&) {
+    } catch (const TomlAssertion&) {
+      return true;
+    }
+    return false;
+  };
+  const auto first = std::partition_point(ends.begin(), ends.end(), [&](size_t end) { return !asserts(end); });
+  return static_cast<uint32_t>(first - ends.begin()) + 1;
+}
+
 void Reader::read_text(std::string_view text) {
   if (text.size() > kMaxBytes) {
     syntax_problem({1, 1}, fmt::format("expected a recipe of at most {} bytes, got {}", kMaxBytes, text.size()));
@@ -306,6 +334,8 @@ void Reader::read_text(std::string_view text) {
   } catch (const toml::parse_error& error) {
     const auto& at = error.source().begin;
     syntax_problem({at.line, at.column}, shown(error.description()));
+  } catch (const TomlAssertion&) {
+    syntax_problem({line_of_assertion(text), 1}, "expected a key or a table header");
   }
 }
 
@@ -328,6 +358,8 @@ void Reader::read_set(const std::string& set) {
       table = toml::parse(text);
       return table.size() == 1;  // a line break in the value could smuggle in more
     } catch (const toml::parse_error&) {
+      return false;
+    } catch (const TomlAssertion&) {
       return false;
     }
   };

@@ -147,6 +147,9 @@ TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
       // syntax
       {"seed = ", "a.toml:1:"},
       {"seed == 1", "a.toml:1:"},
+      {"seed = 1\n\n[[[x]]]\n", "a.toml:3:1: expected a key or a table header"},
+      {"[\x1bx]", "a.toml:1:1: expected a key or a table header"},
+      {"[=", "a.toml:1:1: expected a key or a table header"},
       {"seed = 1\nseed = 2", "a.toml:2:"},
       {"[train]\n[train]", "a.toml:2:"},
       {"device = \"cpu\"\n[device]\nthreads = 2", "a.toml:2:"},
