@@ -38,4 +38,12 @@ struct PoolGeometry {
 // UserError where shape and parameters do not fit; `op` names the op in it.
 PoolGeometry pool_geometry(const char* op, const Shape& x, const PoolParams&);
 
+// Test cases of the family.
+struct PoolSample {
+  const char* label;
+  Shape x;
+  PoolParams p;
+};
+std::vector<PoolSample> pool_samples();
+
 }  // namespace lathe
