@@ -3,7 +3,8 @@
 
 namespace lathe {
 
-// Per entry of `channels`: 3x3 convolution, batch norm, activation, 2x2 max pooling. Then a dense layer and the head.
+// Per entry of `channels`: 3x3 convolution, batch norm, activation, 2x2 max pooling. Then a dense layer (dense > 0) and
+// the head.
 Value build_cnn(Net& net, const ModelConfig& c, Value x) {
   int i = 1;
   for (int64_t channels : c.channels) {
@@ -12,7 +13,8 @@ Value build_cnn(Net& net, const ModelConfig& c, Value x) {
     x = max_pool2d(activation(c.activation, x), 2, 2);
     ++i;
   }
-  Value y = dropout(net, activation(c.activation, linear_of_image(net, "fc1", x, c.dense)), c.dropout);
+  if (c.dense == 0) return linear_of_image(net, "fc1", dropout(net, x, c.dropout), c.classes);
+  const Value y = dropout(net, activation(c.activation, linear_of_image(net, "fc1", x, c.dense)), c.dropout);
   return linear(net, "fc2", y, c.classes);
 }
 

@@ -1,0 +1,132 @@
+#include "train/compile.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "backend/backend.h"
+#include "base/checked.h"
+#include "plan/plan.h"
+
+namespace lathe {
+
+int64_t TrainSchedule::batches_in(int64_t step) const { return std::min(accumulate, batches - first_batch(step)); }
+
+int64_t TrainSchedule::samples_in(int64_t step) const {
+  const int64_t first = first_batch(step) * batch;
+  return std::min(samples - first, batches_in(step) * batch);
+}
+
+TrainSchedule train_schedule(const Recipe& r, int64_t samples) {
+  TrainSchedule s;
+  LATHE_USER_CHECK(samples > 0, "data: no training samples");
+  LATHE_USER_CHECK(r.train.batch_size <= samples, "train.batch_size: expected at most {} (the number of training samples), got {}",
+                   samples, r.train.batch_size);
+  s.batch = r.train.batch_size;
+  s.accumulate = r.train.accumulate;
+  s.samples = samples;
+  s.batches = ceil_div(samples, s.batch);
+  s.steps_per_epoch = ceil_div(s.batches, s.accumulate);
+  s.total_steps = r.train.steps > 0 ? r.train.steps : checked_mul(r.train.epochs, s.steps_per_epoch, "train.epochs");
+  return s;
+}
+
+StepConfig step_config(const Recipe& r, const DataSpec& data) {
+  StepConfig c;
+  c.model = {.family = r.model.family,
+             .classes = r.model.family == "gpt" ? r.model.vocab : data.classes,
+             .hidden = r.model.hidden,
+             .channels = r.model.channels,
+             .dense = r.model.dense,
+             .dropout = r.model.dropout,
+             .batch_norm = r.model.batch_norm,
+             .activation = r.model.activation,
+             .layers = r.model.layers,
+             .heads = r.model.heads,
+             .width = r.model.width,
+             .sequence = r.model.sequence,
+             .mean = r.data.normalize.mean,
+             .std = r.data.normalize.std};
+  c.optimizer = {r.optimizer.name, r.optimizer.momentum, r.optimizer.nesterov,    r.optimizer.beta1,
+                 r.optimizer.beta2, r.optimizer.eps,     r.optimizer.weight_decay};
+  c.label_smoothing = r.train.label_smoothing;
+  c.clip_norm = r.train.clip_norm;
+  c.clip_value = r.train.clip_value;
+  const bool may_update_early = r.train.clip_norm == 0 && r.train.accumulate == 1 && r.train.on_nan == "stop";
+  c.at_gradient = r.train.update == "at_gradient" || (r.train.update == "auto" && may_update_early);
+  return c;
+}
+
+namespace {
+
+int64_t eval_batch_of(const Recipe& r, const DataSpec& data) {
+  const int64_t wanted = r.train.eval_batch > 0 ? r.train.eval_batch : r.train.batch_size;
+  return std::min(wanted, data.eval);
+}
+
+}  // namespace
+
+int64_t Compiled::eval_batch() const { return eval_batch_of(recipe, data); }
+
+size_t Compiled::program(std::string_view name) const {
+  const Program* p = set.find(name);
+  LATHE_CHECK(p, "no Program {}", name);
+  return static_cast<size_t>(p - set.programs.data());
+}
+
+std::vector<Step> build_steps(const Recipe& r, const DataSpec& data, const CompileOptions& o) {
+  const StepConfig c = step_config(r, data);
+  const ModelFamily& family = find_family(c.model.family);
+  LATHE_USER_CHECK((family.input == InputForm::tokens) == (data.sample.dtype == DType::i32),
+                   "model.family: \"{}\" takes {}, data.source \"{}\" gives {}", c.model.family,
+                   family.input == InputForm::tokens ? "tokens" : "images", r.data.source, to_string(data.sample));
+  std::vector<Step> steps;
+  const auto add = [&](Step s, std::string name) {
+    s.graph.name = std::move(name);
+    steps.push_back(std::move(s));
+  };
+  if (o.train) {
+    const TrainSchedule s = train_schedule(r, data.train);
+    const int64_t tail = s.samples % s.batch;
+    const bool accumulates = s.accumulate > 1;
+    const auto make = accumulates ? accumulate_step : train_step;
+    const std::string name = accumulates ? "accumulate" : "train";
+    add(make(c, data.sample, s.batch), name);
+    if (tail > 0) add(make(c, data.sample, tail), name + "_tail");
+    if (accumulates) add(update_step(c, data.sample), "update");
+  }
+  if (o.eval && data.eval > 0) {
+    const int64_t batch = eval_batch_of(r, data);
+    add(eval_step(c, data.sample, batch), "eval");
+    if (data.eval % batch > 0) add(eval_step(c, data.sample, data.eval % batch), "eval_tail");
+  }
+  if (o.predict > 0) add(predict_step(c, data.sample, o.predict), "predict");
+  return steps;
+}
+
+Compiled compile(const Recipe& r, const DataSpec& data, const CompileOptions& o) {
+  const auto start = std::chrono::steady_clock::now();
+  const DeviceName device = parse_device_name(r.device.name);
+  const Backend& backend = find_backend(device.backend);
+  Compiled out;
+  out.recipe = r;
+  out.data = data;
+  out.config = step_config(r, data);
+  if (o.train) out.schedule = train_schedule(r, data.train);
+  out.target = backend.target({device.index, static_cast<int>(r.device.threads)});
+  // One more slot than batches prepared ahead: the one that is being computed with; two for evaluation.
+  out.executor.slots = static_cast<int>(r.data.prefetch) + 1 + 2;
+  out.executor.snapshot = o.train;
+  std::vector<Graph> graphs;
+  for (Step& s : build_steps(r, data, o)) {
+    for (StateSpec& spec : s.state)
+      if (std::ranges::find(out.state, spec.name, &StateSpec::name) == out.state.end()) out.state.push_back(std::move(spec));
+    graphs.push_back(run_pipeline(std::move(s.graph), {out.target}, o.passes, graphs.empty() ? &out.passes : nullptr));
+  }
+  PlanOptions options;
+  options.budget = r.memory.budget.bytes;
+  out.set = plan(std::move(graphs), out.target, backend.kernels(), options);
+  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return out;
+}
+
+}  // namespace lathe

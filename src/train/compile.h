@@ -1,0 +1,62 @@
+// compile: recipe -> graphs -> passes -> plan. Needs no device; the result is everything a run will do and allocate.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "nn/step.h"
+#include "passes/pass.h"
+#include "plan/program.h"
+#include "run/executor.h"
+#include "train/dataset.h"
+
+namespace lathe {
+
+// Which optimizer steps there are and what each consists of: pure functions of the recipe and the sample count.
+struct TrainSchedule {
+  int64_t batch = 0;            // samples per (micro-)batch
+  int64_t accumulate = 1;
+  int64_t samples = 0;          // per epoch
+  int64_t batches = 0;          // per epoch, the tail included
+  int64_t steps_per_epoch = 0;  // updates
+  int64_t total_steps = 0;
+
+  int64_t epoch_of(int64_t step) const { return step / steps_per_epoch; }
+  int64_t first_batch(int64_t step) const { return step % steps_per_epoch * accumulate; }
+  int64_t batches_in(int64_t step) const;  // micro-batches of this step
+  int64_t samples_in(int64_t step) const;
+};
+
+TrainSchedule train_schedule(const Recipe&, int64_t samples);
+
+struct Compiled {
+  Recipe recipe;
+  DataSpec data;
+  StepConfig config;
+  TrainSchedule schedule;
+  std::vector<StateSpec> state;  // of all Programs, each name once
+  ProgramSet set;
+  Target target;
+  ExecutorOptions executor;
+  std::vector<PassReport> passes;  // of the first Program
+  double seconds = 0;              // spent in building, passes and plan
+
+  RunMemory memory() const { return run_memory(set, target, executor); }
+  size_t program(std::string_view name) const;  // index; InternalError when there is none
+  bool has(std::string_view name) const { return set.find(name) != nullptr; }
+  int64_t eval_batch() const;
+};
+
+struct CompileOptions {
+  PipelineOptions passes;
+  bool train = true;       // the Programs of training
+  bool eval = true;
+  int64_t predict = 0;     // batch of the prediction Program; 0: none
+};
+
+StepConfig step_config(const Recipe&, const DataSpec&);
+// Unoptimised graphs, as nn builds them, with their names.
+std::vector<Step> build_steps(const Recipe&, const DataSpec&, const CompileOptions&);
+Compiled compile(const Recipe&, const DataSpec&, const CompileOptions& = {});
+
+}  // namespace lathe

@@ -1,0 +1,195 @@
+// evaluate() and predict(): a finished (or running) run's newest valid checkpoint, used.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "data/idx.h"
+#include "data/file.h"
+#include "train/evaluation.h"
+#include "train/run_dir.h"
+#include "train/state.h"
+#include "train/trainer.h"
+
+namespace lathe {
+
+Recipe load_run_recipe(const std::string& run, const std::vector<std::string>& sets) {
+  io::PosixFs fs;
+  const std::string path = io::join_path(run, "recipe.toml");
+  if (!io::info_at(fs, path))
+    throw UserError(fmt::format("{}: not a run directory (no recipe.toml); `lathe train` prints the directory it makes", run), Exit::missing_input);
+  return parse_recipe(read_text(fs, path), path, sets);
+}
+
+std::unique_ptr<Executor> open_run(const std::string& run, const Compiled& c) {
+  io::PosixFs fs;
+  io::Notes notes;
+  const auto found = io::find_newest_valid(fs, io::join_path(run, "checkpoints"), io::Verify::full, notes);
+  for (const std::string& n : notes) fmt::print(stderr, "{}\n", n);
+  if (!found) throw UserError(fmt::format("{}: no valid checkpoint", run), Exit::missing_input);
+  const DeviceName device = parse_device_name(c.recipe.device.name);
+  auto e = std::make_unique<Executor>(c.set, find_backend(device.backend).open({device.index, static_cast<int>(c.recipe.device.threads)}),
+                                      c.executor);
+  load_state(*e, c.state, fs, io::join_path(found->path, kModelFile), false);
+  return e;
+}
+
+EvalResult evaluate(const std::string& run, const std::vector<std::string>& sets) {
+  const Recipe r = load_run_recipe(run, sets);
+  const Dataset data = open_dataset(r);
+  CompileOptions o;
+  o.train = false;
+  const Compiled c = compile(r, data.spec(), o);
+  const auto e = open_run(run, c);
+  return Evaluation(c, *e, *data.eval).run();
+}
+
+namespace {
+
+constexpr int64_t kMaxImageBytes = int64_t{1} << 28;
+
+// Binary PGM (P5) or PPM (P6), 8 bits, of exactly the wanted shape.
+std::vector<std::byte> read_pnm(const std::string& path, const Shape& shape) {
+  io::PosixFs fs;
+  const std::string text = read_text(fs, path, kMaxImageBytes);
+  size_t at = 2;
+  const auto number = [&] {
+    while (at < text.size() && (std::isspace(static_cast<unsigned char>(text[at])) || text[at] == '#')) {
+      if (text[at] == '#')
+        while (at < text.size() && text[at] != '\n') ++at;
+      else ++at;
+    }
+    int64_t v = 0;
+    bool any = false;
+    for (; at < text.size() && text[at] >= '0' && text[at] <= '9' && v < (1 << 24); ++at, any = true) v = v * 10 + (text[at] - '0');
+    LATHE_USER_CHECK(any, "{}: byte {}: expected a number of a PGM or PPM header", path, at);
+    return v;
+  };
+  LATHE_USER_CHECK(text.starts_with("P5") || text.starts_with("P6"),
+                   "{}: expected a binary PGM or PPM image, an IDX file or test:N, got something else; convert it, for example with ImageMagick",
+                   path);
+  const int64_t channels = text[1] == '5' ? 1 : 3, w = number(), h = number(), top = number();
+  ++at;
+  LATHE_USER_CHECK(Shape({h, w, channels}) == shape && top == 255, "{}: expected an 8-bit image of {} (height, width, channels), got {}", path,
+                   to_string(shape), to_string(Shape({h, w, channels})));
+  LATHE_USER_CHECK(at + static_cast<size_t>(shape.numel()) <= text.size(), "{}: expected {} bytes of pixels, got {}", path, shape.numel(),
+                   text.size() - std::min(at, text.size()));
+  std::vector<std::byte> out(static_cast<size_t>(shape.numel()));
+  std::memcpy(out.data(), text.data() + at, out.size());
+  return out;
+}
+
+struct InputImage {
+  std::string name;
+  std::vector<std::byte> bytes;
+};
+
+void add_test_samples(std::vector<InputImage>& out, const std::string& spec, const data::Source& source) {
+  const std::string range = spec.substr(5);
+  char* end = nullptr;
+  const int64_t first = std::strtoll(range.c_str(), &end, 10);
+  const int64_t last = *end == '-' ? std::strtoll(end + 1, &end, 10) : first;
+  LATHE_USER_CHECK(!range.empty() && *end == '\0' && first >= 0 && last >= first && last < source.size(),
+                   "{}: expected test:N or test:A-B with numbers below {}", spec, source.size());
+  std::vector<std::vector<std::byte>> fields;
+  for (const data::Field& f : source.fields()) fields.emplace_back(static_cast<size_t>(f.type.bytes()));
+  std::vector<std::span<std::byte>> spans(fields.begin(), fields.end());
+  for (int64_t i = first; i <= last; ++i) {
+    source.read(i, spans);
+    out.push_back({fmt::format("test:{}", i), fields[0]});
+  }
+}
+
+std::vector<double> softmax(std::span<const float> logits) {
+  const double top = *std::ranges::max_element(logits);
+  std::vector<double> p;
+  double sum = 0;
+  for (const float v : logits) {
+    p.push_back(std::exp(v - top));
+    sum += p.back();
+  }
+  for (double& v : p) v /= sum;
+  return p;
+}
+
+std::span<const float> as_floats(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
+
+// Fixed-length Program: the text stands at the front of the window, the rest is padding that causality hides.
+Prediction continue_text(Executor& e, size_t program, const DataSpec& data, const std::string& path, int64_t tokens) {
+  io::PosixFs fs;
+  std::string text = read_text(fs, path, kMaxImageBytes);
+  LATHE_USER_CHECK(!text.empty(), "{}: is empty; a text model needs at least one byte to go on from", path);
+  const int64_t window = data.sample.numel();
+  Prediction p{path, {}, 0, ""};
+  for (int64_t k = 0; k < tokens; ++k) {
+    const int64_t used = std::min<int64_t>(window, static_cast<int64_t>(text.size()));
+    std::vector<int32_t> ids(static_cast<size_t>(window), 0);
+    for (int64_t i = 0; i < used; ++i) {
+      const auto byte = static_cast<uint8_t>(text[text.size() - static_cast<size_t>(used) + static_cast<size_t>(i)]);
+      LATHE_USER_CHECK(byte < data.classes, "{}: byte {} is not below the model's vocabulary of {}", path, byte, data.classes);
+      ids[static_cast<size_t>(i)] = byte;
+    }
+    std::memcpy(e.staging(0, "x"), ids.data(), ids.size() * sizeof(int32_t));
+    e.stage(program, 0);
+    e.run(program, 0);
+    const auto logits = as_floats(e.result("logits"));
+    const auto classes = static_cast<size_t>(data.classes);
+    const auto row = logits.subspan(static_cast<size_t>(used - 1) * classes, classes);
+    const auto best = std::ranges::max_element(row) - row.begin();
+    if (k == 0) {
+      p.label = best;
+      p.probabilities = softmax(row);
+    }
+    text += static_cast<char>(best);
+    p.text += static_cast<char>(best);
+  }
+  return p;
+}
+
+}  // namespace
+
+std::vector<Prediction> predict(const std::string& run, const std::vector<std::string>& inputs, const std::vector<std::string>& sets,
+                                int64_t tokens) {
+  const Recipe r = load_run_recipe(run, sets);
+  const DataSpec spec = describe_data(r);
+  CompileOptions o;
+  o.train = o.eval = false;
+  o.predict = 1;
+  const Compiled c = compile(r, spec, o);
+  const size_t program = c.program("predict");
+  const auto e = open_run(run, c);
+  std::vector<Prediction> out;
+  if (spec.sample.dtype == DType::i32) {
+    for (const std::string& input : inputs) out.push_back(continue_text(*e, program, spec, input, tokens));
+    return out;
+  }
+  std::vector<InputImage> samples;
+  for (const std::string& input : inputs) {
+    if (input.starts_with("test:")) {
+      add_test_samples(samples, input, *open_dataset(r).eval);
+    } else if (input.find("idx") != std::string::npos && !input.ends_with(".pgm") && !input.ends_with(".ppm")) {
+      const data::IdxArray a = data::parse_idx(data::read_file(input, kMaxImageBytes), input);
+      const int64_t n = a.shape.ndim() > 0 ? a.shape[0] : 0, bytes = spec.sample.bytes();
+      LATHE_USER_CHECK(n > 0 && a.shape.numel() == n * bytes, "{}: expected images of {}, got an array of {}", input, to_string(spec.sample.shape),
+                       to_string(a.shape));
+      for (int64_t i = 0; i < n; ++i) {
+        const auto* first = reinterpret_cast<const std::byte*>(a.elements()) + i * bytes;
+        samples.push_back({fmt::format("{}:{}", input, i), {first, first + bytes}});
+      }
+    } else {
+      samples.push_back({input, read_pnm(input, spec.sample.shape)});
+    }
+  }
+  for (const InputImage& s : samples) {
+    std::memcpy(e->staging(0, "x"), s.bytes.data(), s.bytes.size());
+    e->stage(program, 0);
+    e->run(program, 0);
+    Prediction p{s.name, softmax(as_floats(e->result("logits"))), 0, ""};
+    p.label = std::ranges::max_element(p.probabilities) - p.probabilities.begin();
+    out.push_back(std::move(p));
+  }
+  return out;
+}
+
+}  // namespace lathe

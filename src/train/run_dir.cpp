@@ -1,0 +1,59 @@
+#include "train/run_dir.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/error.h"
+#include "io/file_writer.h"
+
+namespace lathe {
+
+std::string read_text(io::Fs& fs, const std::string& path, int64_t limit) {
+  const io::File f = io::File::open_read(fs, path);
+  const int64_t size = f.size();
+  LATHE_USER_CHECK(size <= limit, "{}: expected at most {} bytes, got {}", path, limit, size);
+  std::string text(static_cast<size_t>(size), '\0');
+  f.read_at(0, std::as_writable_bytes(std::span(text.data(), text.size())));
+  return text;
+}
+
+void replace_text(io::Fs& fs, const std::string& path, const std::string& text) {
+  const std::string beside = path + ".tmp";
+  fs.remove_file(beside);
+  io::FileWriter w(fs, beside);
+  w.write(text);
+  w.finish();
+  io::rename_path(fs, beside, path);
+}
+
+MetricsLog::MetricsLog(io::Fs& fs, const std::string& path, int64_t step) {
+  std::string kept;
+  if (io::info_at(fs, path)) {
+    std::istringstream lines(read_text(fs, path, int64_t{1} << 30));
+    for (std::string line; std::getline(lines, line);) {
+      const auto json = nlohmann::json::parse(line, nullptr, false);
+      // A torn last line of a killed run does not parse: it goes.
+      if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) continue;
+      if (json["step"].get<int64_t>() <= step) kept += line + "\n";
+    }
+  }
+  replace_text(fs, path, kept);
+  file_ = std::fopen(path.c_str(), "ae");
+  if (!file_) throw UserError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)), Exit::cannot_create);
+}
+
+MetricsLog::~MetricsLog() { std::fclose(file_); }
+
+void MetricsLog::write(const nlohmann::ordered_json& json) {
+  const std::string line = json.dump() + "\n";
+  if (std::fwrite(line.data(), 1, line.size(), file_) != line.size() || std::fflush(file_) != 0)
+    throw UserError(fmt::format("metrics.jsonl: cannot be written: {}", std::strerror(errno)), Exit::io_error);
+}
+
+void MetricsLog::sync() { fsync(fileno(file_)); }
+
+}  // namespace lathe

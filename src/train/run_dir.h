@@ -1,0 +1,30 @@
+// Files of a run directory apart from the checkpoints.
+#pragma once
+
+#include <cstdio>
+#include <string>
+
+#include "io/fs.h"
+#include "nlohmann/json_fwd.hpp"
+
+namespace lathe {
+
+std::string read_text(io::Fs&, const std::string& path, int64_t limit = 1 << 20);
+// Written beside and renamed: a reader sees the old or the new text, never half of it.
+void replace_text(io::Fs&, const std::string& path, const std::string& text);
+
+// metrics.jsonl: one JSON object a line, appended. Opening it for a resumed run drops lines past `step`.
+class MetricsLog {
+ public:
+  MetricsLog(io::Fs&, const std::string& path, int64_t step);
+  ~MetricsLog();
+  MetricsLog(const MetricsLog&) = delete;
+  MetricsLog& operator=(const MetricsLog&) = delete;
+  void write(const nlohmann::ordered_json&);
+  void sync();
+
+ private:
+  std::FILE* file_;
+};
+
+}  // namespace lathe

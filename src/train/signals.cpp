@@ -1,0 +1,37 @@
+#include "train/signals.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+
+namespace lathe {
+namespace {
+
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1};
+std::atomic<int> g_received{0};  // a handler can reach only globals
+static_assert(std::atomic<int>::is_always_lock_free);
+struct sigaction g_saved[std::size(kSignals)];
+
+void handle(int number) {
+  if (number == SIGINT && g_received.load() == SIGINT) _exit(130);
+  g_received.store(number);
+}
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  g_received.store(0);
+  struct sigaction action = {};
+  action.sa_handler = handle;
+  action.sa_flags = SA_RESTART;
+  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &action, &g_saved[i]);
+}
+
+StopSignals::~StopSignals() {
+  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &g_saved[i], nullptr);
+}
+
+int StopSignals::received() const { return g_received.load(); }
+
+}  // namespace lathe

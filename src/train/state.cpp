@@ -1,0 +1,141 @@
+#include "train/state.h"
+
+#include <cmath>
+#include <cstring>
+#include <numbers>
+
+#include "base/philox.h"
+
+namespace lathe {
+namespace {
+
+bool in_optimizer_file(const StateSpec& s) { return s.kind == InputKind::optimizer; }
+bool is_saved(const StateSpec& s) { return s.kind != InputKind::gradient; }
+
+// FNV-1a: the stream of a tensor's first value depends on its name, not on its place in the model.
+uint32_t stream_of(const std::string& name) {
+  uint32_t h = 2166136261u;
+  for (const char c : name) h = (h ^ static_cast<uint8_t>(c)) * 16777619u;
+  return h;
+}
+
+// dst[i] = src[index of i with axes permuted]; element size in bytes.
+void permute(const Shape& src_shape, const Ints& perm, size_t size, const std::byte* src, std::byte* dst) {
+  const Ints strides = src_shape.strides();
+  Ints shape, step;
+  for (const int64_t a : perm) {
+    shape.push_back(src_shape[static_cast<int>(a)]);
+    step.push_back(strides[static_cast<size_t>(a)]);
+  }
+  Ints index(perm.size(), 0);
+  int64_t at = 0;
+  for (int64_t i = 0; i < src_shape.numel(); ++i) {
+    std::memcpy(dst + static_cast<size_t>(i) * size, src + static_cast<size_t>(at) * size, size);
+    for (size_t d = perm.size(); d-- > 0;) {
+      at += step[d];
+      if (++index[d] < shape[d]) break;
+      at -= step[d] * shape[d];
+      index[d] = 0;
+    }
+  }
+}
+
+}  // namespace
+
+void initial_value(const StateSpec& s, int64_t seed, std::span<std::byte> out) {
+  LATHE_CHECK(static_cast<int64_t>(out.size()) == s.type.bytes());
+  std::memset(out.data(), 0, out.size());
+  if (s.type.dtype != DType::f32) {
+    LATHE_CHECK(s.init.kind == Init::Kind::constant && s.init.value == 0, "{}: only floats start at other values", s.name);
+    return;
+  }
+  const CounterRng rng(static_cast<uint64_t>(seed), stream_of(s.name), 0x696e6974u, 0);  // "init"
+  for (int64_t i = 0; i < s.type.numel(); ++i) {
+    const auto k = static_cast<uint64_t>(i);
+    double v = s.init.value;
+    if (s.init.kind == Init::Kind::uniform) {
+      v *= 2.0 * rng.uniform(k) - 1.0;
+    } else if (s.init.kind == Init::Kind::normal) {
+      // Box-Muller; 1 - u is in (0, 1].
+      const double radius = std::sqrt(-2.0 * std::log(1.0 - rng.uniform(2 * k)));
+      v *= radius * std::cos(2.0 * std::numbers::pi * rng.uniform(2 * k + 1));
+    }
+    const auto f = static_cast<float>(v);
+    std::memcpy(out.data() + i * 4, &f, 4);
+  }
+}
+
+void initialize_state(Executor& e, const std::vector<StateSpec>& specs, int64_t seed) {
+  std::vector<std::byte> value;
+  for (const StateSpec& s : specs) {
+    value.resize(static_cast<size_t>(s.type.bytes()));
+    initial_value(s, seed, value);
+    e.write_state(s.name, value);
+  }
+}
+
+TensorType file_type(const StateSpec& s) { return {s.type.dtype, s.file.plain() ? s.type.shape : Shape(s.file.shape)}; }
+
+void to_file_order(const StateSpec& s, std::span<const std::byte> bytes, std::span<std::byte> out) {
+  if (s.file.plain()) std::memcpy(out.data(), bytes.data(), bytes.size());
+  else permute(Shape(s.file.view), s.file.perm, static_cast<size_t>(size_of(s.type.dtype)), bytes.data(), out.data());
+}
+
+void from_file_order(const StateSpec& s, std::span<const std::byte> bytes, std::span<std::byte> out) {
+  if (s.file.plain()) {
+    std::memcpy(out.data(), bytes.data(), bytes.size());
+    return;
+  }
+  const Shape view(s.file.view);
+  Ints permuted, inverse(s.file.perm.size());
+  for (size_t i = 0; i < s.file.perm.size(); ++i) {
+    permuted.push_back(view[static_cast<int>(s.file.perm[i])]);
+    inverse[static_cast<size_t>(s.file.perm[i])] = static_cast<int64_t>(i);
+  }
+  permute(Shape(permuted), inverse, static_cast<size_t>(size_of(s.type.dtype)), bytes.data(), out.data());
+}
+
+StateFiles::StateFiles(Executor& e, const std::vector<StateSpec>& specs) {
+  const auto& views = e.take_snapshot();
+  std::vector<io::TensorData> model, optimizer;
+  for (const StateSpec& s : specs) {
+    if (!is_saved(s)) continue;
+    size_t i = 0;
+    while (e.set().state[i].name != s.name) ++i;
+    std::span<const std::byte> bytes = views[i];
+    if (!s.file.plain()) {
+      permuted_.emplace_back(bytes.size());
+      to_file_order(s, bytes, permuted_.back());
+      bytes = permuted_.back();
+    }
+    (in_optimizer_file(s) ? optimizer : model).push_back({s.name, file_type(s), bytes});
+  }
+  files_.push_back(io::tensor_file(kModelFile, std::move(model)));
+  files_.push_back(io::tensor_file(kOptimizerFile, std::move(optimizer)));
+}
+
+void load_state(Executor& e, const std::vector<StateSpec>& specs, io::Fs& fs, const std::string& path, bool optimizer) {
+  const io::SafetensorsFile file = io::SafetensorsFile::open(fs, path);
+  std::vector<std::string> problems;
+  for (const StateSpec& s : specs) {
+    if (!is_saved(s) || in_optimizer_file(s) != optimizer) continue;
+    const io::TensorEntry* t = file.find(s.name);
+    const TensorType type = file_type(s);
+    if (!t) problems.push_back(fmt::format("\"{}\" is missing", s.name));
+    else if (t->dtype != type.dtype || t->shape != type.shape)
+      problems.push_back(fmt::format("\"{}\": expected {}, got {}{}", s.name, to_string(type), t->dtype_name, to_string(t->shape)));
+  }
+  LATHE_USER_CHECK(problems.empty(), "{}: does not fit the model of this recipe: {}", path,
+                   fmt::join(problems.begin(), problems.begin() + static_cast<long>(std::min<size_t>(problems.size(), 10)), "; "));
+  std::vector<std::byte> raw, value;
+  for (const StateSpec& s : specs) {
+    if (!is_saved(s) || in_optimizer_file(s) != optimizer) continue;
+    raw.resize(static_cast<size_t>(s.type.bytes()));
+    value.resize(raw.size());
+    file.read(*file.find(s.name), raw);
+    from_file_order(s, raw, value);
+    e.write_state(s.name, value);
+  }
+}
+
+}  // namespace lathe

@@ -1,0 +1,382 @@
+#include "train/trainer.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "backend/cpu/isa.h"
+#include "io/checkpoint.h"
+#include "io/run_lock.h"
+#include "nn/schedule.h"
+#include "run/peak.h"
+#include "train/evaluation.h"
+#include "train/progress.h"
+#include "train/run_dir.h"
+#include "train/signals.h"
+#include "train/state.h"
+
+namespace lathe {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
+
+double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+std::string job_id() {
+  const char* slurm = std::getenv("SLURM_JOB_ID");
+  return slurm && io::is_plain_name(slurm) ? slurm : std::to_string(getpid());
+}
+
+// Keys that may differ between a checkpoint's recipe and the one it is resumed with: they change how long, how fast or
+// how verbose a run is, not what a step computes.
+bool may_differ(const std::string& key) {
+  for (const char* free : {"name", "device.", "train.epochs", "train.steps", "train.log_every", "train.eval_every", "train.eval_batch",
+                           "checkpoint.", "memory.", "data.threads", "data.prefetch", "data.path"})
+    if (key.starts_with(free)) return true;
+  return false;
+}
+
+ScheduleConfig schedule_config(const Compiled& c) {
+  const ScheduleRecipe& s = c.recipe.schedule;
+  return {.name = s.name,
+          .lr = c.recipe.optimizer.lr,
+          .min_lr = s.min_lr,
+          .warmup_steps = s.warmup_steps,
+          .total_steps = c.schedule.total_steps,
+          .step_every = s.step_epochs * c.schedule.steps_per_epoch,
+          .gamma = s.gamma};
+}
+
+data::LoaderConfig loader_config(const Recipe& r) {
+  data::LoaderConfig l;
+  l.seed = static_cast<uint64_t>(r.seed);
+  l.batch = r.train.batch_size;
+  l.augment = {.flip = r.data.augment.flip,
+               .crop = r.data.augment.crop,
+               .rotate = r.data.augment.rotate,
+               .cutout = r.data.augment.cutout};
+  l.threads = static_cast<int>(r.data.threads);
+  return l;
+}
+
+// What makes two runs compute the same: the recipe without the keys that may differ.
+std::string recipe_hash(const Recipe& r) {
+  Recipe same = r;
+  const Recipe none;
+  same.name.clear();
+  same.device = none.device;
+  same.train.epochs = none.train.epochs;
+  same.train.steps = none.train.steps;
+  same.train.log_every = none.train.log_every;
+  same.train.eval_every = none.train.eval_every;
+  same.train.eval_batch = none.train.eval_batch;
+  same.checkpoint = none.checkpoint;
+  same.memory = none.memory;
+  same.data.threads = none.data.threads;
+  same.data.prefetch = none.data.prefetch;
+  same.data.path.clear();
+  return io::hash_bytes(io::bytes_of(to_toml(same)));
+}
+
+class Trainer {
+ public:
+  Trainer(const Recipe& r, const TrainOptions& o)
+      : options_(o), start_(Clock::now()), progress_(stdout, o.quiet), checkpoints_(io::join_path(o.out, "checkpoints")) {
+    prepare_directory(r);
+    dataset_ = open_dataset(r);
+    c_ = compile(r, dataset_.spec(), o.compile);
+    const DeviceName device = parse_device_name(r.device.name);
+    executor_ = std::make_unique<Executor>(
+        c_.set, find_backend(device.backend).open({device.index, static_cast<int>(r.device.threads)}), c_.executor);
+    loader_ = std::make_unique<data::Loader>(*dataset_.train, loader_config(r), loader_slots(*executor_, 0, c_.executor.slots - 2));
+    if (c_.has("eval")) evaluation_ = std::make_unique<Evaluation>(c_, *executor_, *dataset_.eval);
+    terms_per_sample_ = c_.data.sample.dtype == DType::i32 ? c_.data.sample.numel() : 1;
+    schedule_ = schedule_config(c_);
+    retention_.emplace(r.checkpoint.keep_last);
+  }
+
+  TrainResult run() {
+    restore();
+    log_.emplace(fs_, io::join_path(options_.out, "metrics.jsonl"), step_);
+    progress_.note(fmt::format("{}: {} training samples, {} steps of {}, {} parameters, {} planned, device {}", c_.recipe.name,
+                               c_.schedule.samples, c_.schedule.total_steps, c_.schedule.batch * c_.schedule.accumulate,
+                               parameter_count(), format_bytes(c_.memory().total()), c_.recipe.device.name));
+    if (step_ < c_.schedule.total_steps) loop();
+    progress_.finish();
+    return finish();
+  }
+
+ private:
+  void prepare_directory(const Recipe& r) {
+    io::make_dirs(fs_, options_.out);
+    lock_.emplace(options_.out, io::RunLockOptions{.job_id = job_id()});
+    if (!lock_->taken_over_from().empty())
+      progress_.note(fmt::format("{}: taking over from {}, which has ended", options_.out, lock_->taken_over_from()));
+    io::Notes notes;
+    if (io::info_at(fs_, checkpoints_)) {
+      if (!options_.resume && !io::list_steps(fs_, checkpoints_).empty())
+        throw UserError(fmt::format("{}: holds checkpoints of an earlier run; go on with --resume, or choose another --out", options_.out),
+                        Exit::cannot_create);
+      io::clean_leftovers(fs_, checkpoints_, notes);
+    } else {
+      io::make_dirs(fs_, checkpoints_);
+    }
+    for (const std::string& n : notes) progress_.note(n);
+    const std::string path = io::join_path(options_.out, "recipe.toml");
+    if (options_.resume && io::info_at(fs_, path) && !io::list_steps(fs_, checkpoints_).empty()) {
+      std::vector<std::string> keys;
+      for (const RecipeDifference& d : diff(parse_recipe(read_text(fs_, path), path), r))
+        if (!may_differ(d.key)) keys.push_back(fmt::format("{}: {} in the run, {} now", d.key, d.a, d.b));
+      if (!keys.empty())
+        throw UserError(fmt::format("{}: the checkpoints belong to another recipe; {}; resume with the run's recipe, or choose another --out",
+                                    options_.out, fmt::join(keys, "; ")),
+                        Exit::bad_recipe);
+    }
+    replace_text(fs_, path, to_toml(r));
+  }
+
+  void restore() {
+    io::Notes notes;
+    std::optional<io::Checkpoint> found;
+    if (options_.resume)
+      found = io::find_newest_valid(fs_, checkpoints_, c_.recipe.checkpoint.verify == "full" ? io::Verify::full : io::Verify::size, notes);
+    for (const std::string& n : notes) progress_.note(n);
+    if (!found) {
+      if (options_.resume) progress_.note("no checkpoint yet: starting from the beginning");
+      initialize_state(*executor_, c_.state, c_.recipe.seed);
+      return;
+    }
+    if (found->manifest.isa != instruction_set())
+      progress_.note(fmt::format("warning: the checkpoint was made with {}, this run computes with {}: results will differ in the last bits",
+                                 found->manifest.isa, instruction_set()));
+    load_state(*executor_, c_.state, fs_, io::join_path(found->path, kModelFile), false);
+    load_state(*executor_, c_.state, fs_, io::join_path(found->path, kOptimizerFile), true);
+    step_ = found->manifest.step;
+    const auto info = [&](const char* key) {
+      const auto it = found->manifest.info.find(key);
+      return it == found->manifest.info.end() ? int64_t{0} : std::strtoll(it->second.c_str(), nullptr, 10);
+    };
+    skipped_ = info("skipped");
+    skipped_in_a_row_ = info("skipped_in_a_row");
+    progress_.note(fmt::format("resumed at step {} from {}", step_, found->path));
+  }
+
+  // What equal bits are promised for.
+  std::string instruction_set() const {
+    return c_.target.name == "cpu" ? fmt::format("cpu {}", cpu::active_isa()) : c_.target.name;
+  }
+
+  int64_t parameter_count() const {
+    int64_t n = 0;
+    for (const StateSpec& s : c_.state)
+      if (s.kind == InputKind::param) n += s.type.numel();
+    return n;
+  }
+
+  void loop() {
+    const bool accumulates = c_.schedule.accumulate > 1;
+    whole_ = c_.program(accumulates ? "accumulate" : "train");
+    tail_ = c_.has(accumulates ? "accumulate_tail" : "train_tail") ? c_.program(accumulates ? "accumulate_tail" : "train_tail") : whole_;
+    if (accumulates) update_ = c_.program("update");
+    loader_->start(c_.schedule.epoch_of(step_), c_.schedule.first_batch(step_));
+    result_.start_seconds = since(start_);
+    first_step_ = step_;
+    batch_ = take_batch(step_);
+    while (step_ < c_.schedule.total_steps) {
+      const auto begin = Clock::now();
+      const bool accepted = run_step();
+      ++step_;
+      result_.seconds += since(begin);
+      samples_ += c_.schedule.samples_in(step_ - 1);
+      after_step(accepted);
+      if (signals_.received() && step_ < c_.schedule.total_steps) {
+        progress_.note(fmt::format("signal {}: checkpoint at step {}; resume with --resume", signals_.received(), step_));
+        checkpoint();
+        result_.preempted = true;
+        return;
+      }
+    }
+  }
+
+  // The next batch, with the step's inputs in its slot, on its way to the device.
+  data::Batch take_batch(int64_t step) {
+    const data::Batch b = loader_->next();
+    const double terms = static_cast<double>(c_.schedule.samples_in(step) * terms_per_sample_);
+    stage_step_inputs(*executor_, b.slot, c_.recipe.seed, step, learning_rate(schedule_, step), 1.0 / terms);
+    executor_->stage(program_of(b), b.slot);
+    return b;
+  }
+
+  size_t program_of(const data::Batch& b) const { return b.count == c_.schedule.batch ? whole_ : tail_; }
+
+  // One optimizer step: every micro-batch, then the update. Returns whether it was accepted.
+  bool run_step() {
+    const int64_t count = c_.schedule.batches_in(step_);
+    loss_ = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      const data::Batch now = batch_;
+      const bool last = i + 1 == count;
+      const bool more = !last || step_ + 1 < c_.schedule.total_steps;
+      executor_->run(program_of(now), now.slot);
+      if (last && update_) {
+        // Slots are consumed in the order in which they were staged: the update comes before the next batch.
+        loss_ += executor_->metric("loss");
+        executor_->stage(*update_, now.slot);
+        executor_->run(*update_, now.slot);
+      }
+      // The next batch moves to the device while this one is computed with.
+      if (more) batch_ = take_batch(last ? step_ + 1 : step_);
+      if (!last || !update_) loss_ += executor_->metric("loss");
+      if (last) {
+        grad_norm_ = executor_->metric("grad_norm");
+        accepted_ = executor_->metric("accepted") != 0 && std::isfinite(loss_);
+      }
+      loader_->release(now.slot);
+    }
+    return accepted_;
+  }
+
+  void after_step(bool accepted) {
+    const bool last = step_ == c_.schedule.total_steps;
+    const bool epoch_end = step_ % c_.schedule.steps_per_epoch == 0;
+    const double epoch = static_cast<double>(step_) / static_cast<double>(c_.schedule.steps_per_epoch);
+    const double lr = learning_rate(schedule_, step_ - 1);
+    if (!accepted) refuse();
+    else skipped_in_a_row_ = 0;
+    if (step_ % c_.recipe.train.log_every == 0 || last || !accepted)
+      log_->write(Json{{"step", step_}, {"epoch", epoch}, {"loss", loss_}, {"lr", lr}, {"grad_norm", grad_norm_}, {"skipped", skipped_}});
+    if (accepted) smooth_loss_ = step_ == first_step_ + 1 ? loss_ : 0.95 * smooth_loss_ + 0.05 * loss_;
+    const double rate = static_cast<double>(samples_) / result_.seconds;
+    const double per_step = result_.seconds / static_cast<double>(step_ - first_step_);
+    progress_.update({step_, c_.schedule.total_steps, epoch, smooth_loss_, lr, rate,
+                      per_step * static_cast<double>(c_.schedule.total_steps - step_)});
+    if (options_.on_step) options_.on_step(step_, *executor_);
+    const int64_t eval_every = c_.recipe.train.eval_every;
+    if (evaluation_ && (last || (epoch_end && eval_every > 0 && c_.schedule.epoch_of(step_) % eval_every == 0))) evaluate_now();
+    const CheckpointRecipe& k = c_.recipe.checkpoint;
+    if (last || (k.every_steps > 0 && step_ % k.every_steps == 0) ||
+        (epoch_end && k.every_epochs > 0 && c_.schedule.epoch_of(step_) % k.every_epochs == 0))
+      checkpoint();
+  }
+
+  void refuse() {
+    ++skipped_;
+    ++skipped_in_a_row_;
+    const std::string what = fmt::format("step {}: loss {} and gradient norm {} are not both finite; the weights are as before this step",
+                                         step_, loss_, grad_norm_);
+    if (c_.recipe.train.on_nan == "skip" && skipped_in_a_row_ < c_.recipe.train.nan_patience) {
+      progress_.note("warning: " + what);
+      return;
+    }
+    progress_.finish();
+    log_->write(Json{{"step", step_}, {"loss", loss_}, {"grad_norm", grad_norm_}, {"skipped", skipped_}});
+    throw UserError(fmt::format("{} (epoch {}, first batch {}, {} refused in a row); lower optimizer.lr, set train.clip_norm, or go on past "
+                                "single ones with train.on_nan = \"skip\"; the last checkpoint is intact: {}",
+                                what, c_.schedule.epoch_of(step_ - 1), c_.schedule.first_batch(step_ - 1), skipped_in_a_row_, options_.out));
+  }
+
+  void evaluate_now() {
+    eval_ = evaluation_->run();
+    log_->write(Json{{"step", step_}, {"eval_loss", eval_->loss}, {"eval_accuracy", eval_->accuracy}});
+    progress_.note(fmt::format("epoch {}: test loss {:.4f}, accuracy {:.2f} %", c_.schedule.epoch_of(step_), eval_->loss, 100 * eval_->accuracy));
+  }
+
+  void checkpoint() {
+    if (skipped_in_a_row_ > 0 && !std::isfinite(loss_)) return;  // never from a step that was refused
+    io::Notes notes;
+    try {
+      const StateFiles files(*executor_, c_.state);
+      io::Manifest about;
+      about.step = step_;
+      about.recipe_hash = recipe_hash(c_.recipe);
+      about.software = fmt::format("lathe {}", kVersion);
+      about.isa = instruction_set();
+      about.info = {{"skipped", std::to_string(skipped_)}, {"skipped_in_a_row", std::to_string(skipped_in_a_row_)}};
+      log_->sync();
+      io::publish_checkpoint(fs_, checkpoints_, job_id(), about, files.files());
+      retention_->apply(fs_, checkpoints_, notes);
+    } catch (const UserError& e) {
+      if (c_.recipe.checkpoint.on_error != "warn") throw;
+      notes.push_back(fmt::format("warning: no checkpoint at step {}: {}", step_, e.what()));
+    }
+    for (const std::string& n : notes) progress_.note(n);
+  }
+
+  double step_flops() const {
+    double flops = 0;
+    for (const Launch& l : c_.set.programs[whole_].launches) flops += l.cost.flops;
+    return flops * static_cast<double>(c_.schedule.accumulate);
+  }
+
+  TrainResult finish() {
+    result_.steps = step_;
+    result_.loss = loss_;
+    result_.eval_loss = eval_ ? eval_->loss : std::numeric_limits<double>::quiet_NaN();
+    result_.accuracy = eval_ ? eval_->accuracy : std::numeric_limits<double>::quiet_NaN();
+    result_.samples_per_second = result_.seconds > 0 ? static_cast<double>(samples_) / result_.seconds : 0;
+    result_.flops_per_second =
+        result_.seconds > 0 ? step_flops() * static_cast<double>(step_ - first_step_) / result_.seconds : 0;
+    result_.memory = executor_->predicted();
+    result_.allocated = executor_->allocated();
+    result_.wait_seconds = loader_->waited_seconds();
+    result_.out = options_.out;
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    result_.resident_bytes = int64_t{usage.ru_maxrss} * 1024;
+    if (!result_.preempted && !options_.quiet) {
+      const DeviceName device = parse_device_name(c_.recipe.device.name);
+      executor_.reset();
+      if (device.backend != "ref")
+        result_.peak_flops =
+            measure_peak(find_backend(device.backend), {device.index, static_cast<int>(c_.recipe.device.threads)}).flops_per_second;
+    }
+    return result_;
+  }
+
+  const TrainOptions& options_;
+  Clock::time_point start_;
+  io::PosixFs fs_;
+  Progress progress_;
+  StopSignals signals_;
+  std::string checkpoints_;
+  std::optional<io::RunLock> lock_;
+  Dataset dataset_;
+  Compiled c_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<data::Loader> loader_;
+  std::unique_ptr<Evaluation> evaluation_;
+  std::optional<io::Retention> retention_;
+  std::optional<MetricsLog> log_;
+  ScheduleConfig schedule_;
+  int64_t terms_per_sample_ = 1;
+
+  size_t whole_ = 0, tail_ = 0;
+  std::optional<size_t> update_;
+  data::Batch batch_;
+  int64_t step_ = 0, first_step_ = 0, samples_ = 0;
+  int64_t skipped_ = 0, skipped_in_a_row_ = 0;
+  double loss_ = 0, smooth_loss_ = 0, grad_norm_ = 0;
+  bool accepted_ = true;
+  std::optional<EvalResult> eval_;
+  TrainResult result_;
+};
+
+}  // namespace
+
+void stage_step_inputs(Executor& e, int slot, int64_t seed, int64_t step, double lr, double loss_scale) {
+  const int64_t key[2] = {seed, step};
+  const auto rate = static_cast<float>(lr), scale = static_cast<float>(loss_scale);
+  std::memcpy(e.staging(slot, "key"), key, sizeof(key));
+  std::memcpy(e.staging(slot, "lr"), &rate, sizeof(rate));
+  std::memcpy(e.staging(slot, "loss_scale"), &scale, sizeof(scale));
+}
+
+TrainResult train(const Recipe& r, const TrainOptions& o) { return Trainer(r, o).run(); }
+
+}  // namespace lathe

@@ -1,0 +1,75 @@
+// train: the loop. Steps, evaluation, checkpoints, signals, non-finite values, progress.
+//
+// A run directory holds recipe.toml (resolved), metrics.jsonl (deterministic: no times), checkpoints/, summary.json.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/compile.h"
+
+namespace lathe {
+
+inline constexpr const char* kVersion = "0.1.0";
+
+struct TrainOptions {
+  std::string out;       // run directory
+  bool resume = false;   // go on from the newest valid checkpoint, if there is one
+  bool quiet = false;
+  CompileOptions compile;
+  // Called after each step with its number, counted from 1: for tests.
+  std::function<void(int64_t step, Executor&)> on_step;
+};
+
+struct TrainResult {
+  bool preempted = false;   // a signal ended it; a checkpoint was written
+  int64_t steps = 0;        // reached
+  double loss = 0;          // last training loss
+  double eval_loss = 0, accuracy = 0;  // NaN when nothing was evaluated
+  double samples_per_second = 0;
+  double seconds = 0;       // in training steps
+  double flops_per_second = 0;
+  double peak_flops = 0;    // measured on this device
+  RunMemory memory;
+  int64_t allocated = 0;
+  int64_t resident_bytes = 0;  // peak of the process
+  double wait_seconds = 0;     // waiting for data
+  double start_seconds = 0;    // from the call to the first step
+  std::string out;
+};
+
+// UserError and DeviceError as they come; Exit::bad_data when losses or gradients stay non-finite.
+TrainResult train(const Recipe&, const TrainOptions&);
+
+struct EvalResult {
+  double loss = 0, accuracy = 0;
+  int64_t samples = 0;
+  double seconds = 0;
+};
+
+// The newest valid checkpoint of a run on its evaluation data.
+EvalResult evaluate(const std::string& run, const std::vector<std::string>& sets);
+
+struct Prediction {
+  std::string input;
+  std::vector<double> probabilities;
+  int64_t label = 0;
+  std::string text;  // token models: the continuation
+};
+// Images: .pgm/.ppm, IDX (all images of the file) or "test:N" / "test:A-B" of the recipe's evaluation data. Tokens: text
+// files, continued by `tokens` bytes, always the most likely one.
+std::vector<Prediction> predict(const std::string& run, const std::vector<std::string>& inputs,
+                                const std::vector<std::string>& sets, int64_t tokens = 64);
+
+// The recipe stored in a run directory, with overrides.
+Recipe load_run_recipe(const std::string& run, const std::vector<std::string>& sets);
+
+// An executor with the state of the run's newest valid checkpoint; notes go to stderr.
+std::unique_ptr<Executor> open_run(const std::string& run, const Compiled&);
+
+// Fills the step inputs of a slot.
+void stage_step_inputs(Executor&, int slot, int64_t seed, int64_t step, double lr, double loss_scale);
+
+}  // namespace lathe
