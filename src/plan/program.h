@@ -20,6 +20,13 @@ struct Declined {
   std::string reason;
 };
 
+// A composite that no kernel accepted, and that runs as its expansion.
+struct Expansion {
+  std::string op;
+  std::string origin;
+  std::vector<Declined> declined;
+};
+
 struct Launch {
   Node node;  // its ValueIds are those of Program::graph
   Types in, out;
@@ -43,19 +50,26 @@ struct FinalCopy {
   Buffer dst, src;
 };
 
-// Bytes of one Program. Peak is the size of its region of the arena beyond state and inputs.
+// Bytes of one Program, each value rounded up to the alignment. Peak is the moment when most scratch bytes are live.
+// Classes: params and buffers are weights; batch and step inputs are staging; accumulated gradients are gradients, and so
+// is a value on its way into an update: computed, of the shape of an updated param, and read by the node that writes an
+// update or by an elementwise node that computes such a value. Other values are activations, and so are the bytes
+// of the scratch region that lie idle at the peak.
 struct MemoryReport {
   int64_t by_class[6] = {};     // bytes at the moment of the peak, by MemoryClass; sums to `total`
   int64_t total = 0;            // state + inputs + scratch region of this Program
   int64_t scratch = 0;          // size of the scratch region (activations, gradients, workspace)
   int64_t lower_bound = 0;      // largest sum of live scratch bytes over all launches: no plan of this order can do better
+
+  int64_t of(MemoryClass c) const { return by_class[static_cast<size_t>(c)]; }
 };
 
 struct Program {
   std::string name;
   Graph graph;  // lowered and scheduled
   std::vector<Launch> launches;
-  std::vector<FinalCopy> final_copies;
+  std::vector<FinalCopy> final_copies;  // in this order
+  std::vector<Expansion> expanded;
   std::vector<Port> inputs;
   std::vector<Port> outputs;
   MemoryReport memory;

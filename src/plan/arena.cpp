@@ -1,0 +1,262 @@
+#include "plan/arena.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "base/checked.h"
+
+namespace lathe {
+namespace {
+
+// First fit into chunks, each filled from its start.
+class Chunks {
+ public:
+  explicit Chunks(const PackSpace& space) : space_(space) {}
+  int64_t take(int64_t size) {
+    if (size == 0) return 0;
+    size_t i = 0;
+    while (i < used_.size() && used_[i] + size > space_.chunk) ++i;
+    if (i == used_.size()) used_.push_back(0);
+    const int64_t at = static_cast<int64_t>(i) * space_.chunk + used_[i];
+    used_[i] += size;
+    return at;
+  }
+  int64_t end() const { return used_.empty() ? 0 : static_cast<int64_t>(used_.size() - 1) * space_.chunk + used_.back(); }
+
+ private:
+  PackSpace space_;
+  std::vector<int64_t> used_;
+};
+
+MemoryClass class_of(InputKind k) {
+  switch (k) {
+    case InputKind::param:
+    case InputKind::buffer: return MemoryClass::weights;
+    case InputKind::optimizer: return MemoryClass::optimizer;
+    case InputKind::gradient: return MemoryClass::gradients;
+    case InputKind::batch:
+    case InputKind::step: break;
+  }
+  return MemoryClass::staging;
+}
+
+// The rule stands at MemoryReport.
+std::vector<bool> find_gradients(const Graph& g, const StorageFacts& facts) {
+  std::vector<bool> gradient(g.types.size(), false), written(g.types.size(), false);
+  std::unordered_map<std::string, bool> shapes;
+  for (const Output& o : g.outputs) {
+    if (o.updates < 0) continue;
+    written[static_cast<size_t>(facts.root[static_cast<size_t>(o.value)])] = true;
+    for (const Input& in : g.inputs)
+      if (in.value == o.updates && in.kind == InputKind::param) shapes[to_string(g.type(in.value).shape)] = true;
+  }
+  if (shapes.empty()) return gradient;
+  for (size_t i = g.nodes.size(); i-- > 0;) {
+    const Node& n = g.nodes[i];
+    bool leads = false;
+    for (ValueId v : n.outputs) {
+      const size_t r = static_cast<size_t>(facts.root[static_cast<size_t>(v)]);
+      leads = leads || written[r] || (gradient[r] && (!facts.same_index[i].empty() || n.op->has(kView)));
+    }
+    if (!leads) continue;
+    for (ValueId v : n.inputs) {
+      const size_t r = static_cast<size_t>(facts.root[static_cast<size_t>(v)]);
+      if (!facts.is_input[r] && !written[r] && shapes.contains(to_string(g.type(v).shape))) gradient[r] = true;
+    }
+  }
+  return gradient;
+}
+
+}  // namespace
+
+std::string bytes_text(int64_t bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
+    value /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+int64_t Arena::aligned(int64_t bytes) const { return round_up(bytes, target_.alignment); }
+
+void Arena::check_size(const TensorType& t, const std::string& what) const {
+  const int64_t bytes = checked_mul(t.numel(), size_of(t.dtype), what);
+  if (bytes > space_.chunk)
+    throw UserError(fmt::format("plan: {} is {} of {} bytes, the largest single allocation on {} has {}; use a smaller batch "
+                                "or a smaller layer",
+                                what, to_string(t), bytes, target_.name, target_.largest_allocation),
+                    Exit::os_error);
+}
+
+Arena::Arena(std::vector<Draft>& drafts, const Target& target) : drafts_(drafts), target_(target) {
+  LATHE_CHECK(target.alignment > 0 && target.largest_allocation >= target.alignment);
+  space_.alignment = target.alignment;
+  space_.chunk = target.largest_allocation / target.alignment * target.alignment;
+  places_.resize(drafts.size());
+  for (const Draft& d : drafts) {
+    for (const Input& in : d.graph.inputs) check_size(d.graph.type(in.value), in.name);
+    for (const Node& n : d.graph.nodes)
+      for (ValueId v : n.outputs) check_size(d.graph.type(v), fmt::format("the result of {} {}", n.op->name(), n.origin));
+    for (const Interval& i : d.storage.slots)
+      LATHE_USER_CHECK(i.bytes <= space_.chunk, "plan: a workspace of {} bytes is larger than the largest allocation of {}",
+                       i.bytes, target.name);
+    gradient_.push_back(find_gradients(d.graph, d.facts));
+  }
+  place_state(drafts);
+  Chunks chunks(space_);
+  {
+    std::vector<size_t> by_size(state_.size());
+    for (size_t i = 0; i < by_size.size(); ++i) by_size[i] = i;
+    int64_t total = 0;
+    for (const Port& p : state_) total = checked_add(total, aligned(p.type.bytes()), "plan: state");
+    // Where state fits into one segment it lies in the order of the model; else large tensors first, to lose less.
+    if (total > space_.chunk)
+      std::ranges::stable_sort(by_size, [&](size_t a, size_t b) { return state_[a].type.bytes() > state_[b].type.bytes(); });
+    state_address_.resize(state_.size());
+    for (size_t i : by_size) {
+      state_address_[i] = chunks.take(aligned(state_[i].type.bytes()));
+      state_[i].buffer = buffer(state_address_[i], state_[i].type.bytes());
+    }
+  }
+  std::unordered_map<std::string, int64_t> address;
+  for (size_t i = 0; i < state_.size(); ++i) address[state_[i].name] = state_address_[i];
+  int64_t base = chunks.end();
+  for (size_t d = 0; d < drafts.size(); ++d) {
+    const Graph& g = drafts[d].graph;
+    Chunks own = chunks;
+    places_[d].input.assign(g.types.size(), -1);
+    for (const Input& in : g.inputs) {
+      const int64_t size = aligned(g.type(in.value).bytes());
+      places_[d].input[static_cast<size_t>(in.value)] = is_state(in.kind) ? address.at(in.name) : own.take(size);
+      if (!is_state(in.kind)) places_[d].input_bytes += size;
+    }
+    base = std::max(base, own.end());
+  }
+  space_.base = base;
+  for (size_t d = 0; d < drafts.size(); ++d) {
+    int64_t total = base;
+    for (const Interval& i : drafts[d].storage.slots) total = checked_add(total, aligned(i.bytes), "plan: values");
+    places_[d].packing = pack(drafts[d].storage.slots, space_);
+  }
+
+  const auto use = [&](int64_t at, int64_t size) {
+    if (size == 0) return;
+    const size_t segment = static_cast<size_t>(at / space_.chunk);
+    if (used_.size() <= segment) used_.resize(segment + 1, 0);
+    used_[segment] = std::max(used_[segment], at % space_.chunk + size);
+  };
+  for (size_t i = 0; i < state_.size(); ++i) use(state_address_[i], aligned(state_[i].type.bytes()));
+  for (size_t d = 0; d < drafts.size(); ++d) {
+    const Graph& g = drafts[d].graph;
+    for (const Input& in : g.inputs) use(places_[d].input[static_cast<size_t>(in.value)], aligned(g.type(in.value).bytes()));
+    for (size_t s = 0; s < drafts[d].storage.slots.size(); ++s)
+      use(places_[d].packing.offsets[s], aligned(drafts[d].storage.slots[s].bytes));
+  }
+}
+
+// All state of all graphs, in order of appearance.
+void Arena::place_state(const std::vector<Draft>& drafts) {
+  std::unordered_map<std::string, size_t> known;
+  for (const Draft& d : drafts)
+    for (const Input& in : d.graph.inputs) {
+      if (!is_state(in.kind)) continue;
+      const TensorType& t = d.graph.type(in.value);
+      const auto [it, is_new] = known.emplace(in.name, state_.size());
+      if (is_new) {
+        state_.push_back({.name = in.name, .type = t, .kind = in.kind, .output_kind = OutputKind::state, .buffer = {}});
+        continue;
+      }
+      const Port& p = state_[it->second];
+      LATHE_CHECK(p.type == t && p.kind == in.kind, "state \"{}\" is {} {} in one graph and {} {} in \"{}\"", in.name,
+                  to_string(p.kind), to_string(p.type), to_string(in.kind), to_string(t), d.graph.name);
+    }
+}
+
+Buffer Arena::buffer(int64_t address, int64_t bytes) const {
+  if (bytes == 0) return {};
+  return {static_cast<int32_t>(address / space_.chunk), address % space_.chunk, bytes};
+}
+
+std::vector<int64_t> Arena::segments() const {
+  std::vector<int64_t> out = used_;
+  if (out.empty()) out.push_back(0);
+  for (int64_t& bytes : out) bytes = std::max(bytes, target_.alignment);
+  return out;
+}
+
+Buffer Arena::slot(size_t draft, int32_t s) const {
+  return buffer(places_[draft].packing.offsets[static_cast<size_t>(s)],
+                drafts_[draft].storage.slots[static_cast<size_t>(s)].bytes);
+}
+
+Buffer Arena::value(size_t draft, ValueId v) const {
+  const Draft& d = drafts_[draft];
+  const ValueId r = d.facts.root[static_cast<size_t>(v)], pinned = d.storage.pinned[static_cast<size_t>(r)];
+  const int64_t at = places_[draft].input[static_cast<size_t>(pinned >= 0 ? pinned : r)];
+  if (at >= 0) return buffer(at, d.graph.type(v).bytes());
+  const int32_t s = d.storage.slot[static_cast<size_t>(r)];
+  LATHE_CHECK(s >= 0, "value %{} has no memory", v);
+  return slot(draft, s);
+}
+
+MemoryReport Arena::report(size_t draft) const {
+  const Draft& d = drafts_[draft];
+  const Place& place = places_[draft];
+  MemoryReport r;
+  const auto count = [&](MemoryClass c, int64_t bytes) { r.by_class[static_cast<size_t>(c)] += bytes; };
+  for (const Port& p : state_) count(class_of(p.kind), aligned(p.type.bytes()));
+  count(MemoryClass::staging, place.input_bytes);
+  const Peak peak = find_peak(d.storage.slots, target_.alignment);
+  // Classes of the slots at the peak: what each held last before it.
+  std::vector<MemoryClass> classes(d.storage.slots.size(), MemoryClass::activations);
+  for (size_t p = 0; p < d.order.size() && static_cast<int32_t>(p) <= peak.time; ++p) {
+    const size_t node = static_cast<size_t>(d.order[p]);
+    for (ValueId v : d.graph.nodes[node].outputs)
+      if (const int32_t s = d.storage.slot[static_cast<size_t>(v)]; s >= 0)
+        classes[static_cast<size_t>(s)] =
+            gradient_[draft][static_cast<size_t>(v)] ? MemoryClass::gradients : MemoryClass::activations;
+    if (const int32_t s = d.storage.workspace[node]; s >= 0) classes[static_cast<size_t>(s)] = MemoryClass::workspace;
+  }
+  for (size_t s = 0; s < d.storage.slots.size(); ++s) {
+    const Interval& i = d.storage.slots[s];
+    if (i.first <= peak.time && peak.time <= i.last) count(classes[s], aligned(i.bytes));
+  }
+  r.scratch = place.packing.end - space_.base;
+  r.lower_bound = peak.bytes;
+  count(MemoryClass::activations, r.scratch - peak.bytes);
+  for (int64_t bytes : r.by_class) r.total += bytes;
+  return r;
+}
+
+std::vector<std::string> Arena::largest(size_t draft, size_t count) const {
+  const Draft& d = drafts_[draft];
+  const Peak peak = find_peak(d.storage.slots, target_.alignment);
+  std::vector<std::pair<int64_t, std::string>> all;
+  for (const Input& in : d.graph.inputs) {
+    const TensorType& t = d.graph.type(in.value);
+    all.push_back({t.bytes(), fmt::format("{} {}", to_string(t), in.name)});
+  }
+  for (const Node& n : d.graph.nodes)
+    for (ValueId v : n.outputs) {
+      const int32_t s = d.storage.slot[static_cast<size_t>(v)];
+      if (s < 0) continue;
+      const Interval& i = d.storage.slots[static_cast<size_t>(s)];
+      if (i.first > peak.time || i.last < peak.time) continue;
+      all.push_back({i.bytes, fmt::format("{} {}{}({})", to_string(d.graph.type(v)), n.origin, n.origin.empty() ? "" : " ", n.op->name())});
+    }
+  for (size_t k = 0; k < d.graph.nodes.size(); ++k)
+    if (const int32_t s = d.storage.workspace[k]; s >= 0) {
+      const Interval& i = d.storage.slots[static_cast<size_t>(s)];
+      if (i.first == peak.time) all.push_back({i.bytes, fmt::format("workspace of {}", d.graph.nodes[k].op->name())});
+    }
+  std::ranges::stable_sort(all, [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<std::string> out;
+  for (size_t i = 0; i < std::min(count, all.size()); ++i)
+    out.push_back(fmt::format("{}: {}", all[i].second, bytes_text(all[i].first)));
+  return out;
+}
+
+}  // namespace lathe

@@ -1,0 +1,25 @@
+// choose: a kernel for every node. A composite that no kernel accepts is replaced by its expansion.
+#pragma once
+
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace lathe {
+
+struct Choice {
+  Candidate candidate;         // empty for views, which need no kernel
+  int64_t workspace = 0;       // bytes
+  std::vector<Declined> declined;
+};
+
+struct Chosen {
+  Graph graph;                   // nodes without a reader and without an output are left out
+  std::vector<Choice> choices;   // by node
+  std::vector<Expansion> expanded;
+};
+
+// UserError names op, types, device and every kernel's reason when a node cannot run.
+Chosen choose_kernels(const Graph&, const Target&, const KernelTable&, const PlanOptions&);
+
+}  // namespace lathe

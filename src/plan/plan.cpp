@@ -1,0 +1,106 @@
+#include "plan/plan.h"
+
+#include <algorithm>
+
+#include "ir/verify.h"
+#include "plan/arena.h"
+#include "plan/choose.h"
+#include "plan/schedule.h"
+
+namespace lathe {
+namespace {
+
+void check_budget(const ProgramSet& set, const Arena& arena, const Target& target, const PlanOptions& options) {
+  const int64_t available = options.budget > 0 ? std::min(options.budget, target.memory) : target.memory;
+  if (set.arena_bytes <= available) return;
+  size_t worst = 0;
+  for (size_t i = 0; i < set.programs.size(); ++i)
+    if (set.programs[i].memory.total > set.programs[worst].memory.total) worst = i;
+  const MemoryReport& m = set.programs[worst].memory;
+  std::vector<std::string> classes;
+  for (MemoryClass c : kMemoryClasses)
+    if (m.of(c) > 0) classes.push_back(fmt::format("{} {}", to_string(c), bytes_text(m.of(c))));
+  throw UserError(fmt::format("plan: {} bytes ({}) are needed on {}, {} ({}) are available; \"{}\" at its peak: {}; largest: {}; "
+                              "use a smaller batch (or accumulate gradients over several)",
+                              set.arena_bytes, bytes_text(set.arena_bytes), target.name, available, bytes_text(available),
+                              set.programs[worst].name, fmt::join(classes, ", "), fmt::join(arena.largest(worst, 5), "; ")),
+                  Exit::os_error);
+}
+
+Program build_program(size_t index, Draft& d, Chosen& chosen, const Arena& arena) {
+  Program p;
+  p.name = d.graph.name;
+  p.expanded = std::move(chosen.expanded);
+  p.memory = arena.report(index);
+  const Graph& g = d.graph;
+  const auto place = [&](ValueId v) { return arena.value(index, v); };
+  for (const Input& in : g.inputs)
+    p.inputs.push_back(
+        {.name = in.name, .type = g.type(in.value), .kind = in.kind, .output_kind = {}, .buffer = place(in.value)});
+  for (size_t i = 0; i < g.outputs.size(); ++i) {
+    const Output& o = g.outputs[i];
+    Port port{.name = o.name, .type = g.type(o.value), .kind = {}, .output_kind = o.kind, .buffer = {}};
+    // State is read where it lives, whatever way its new value got there.
+    if (o.updates >= 0) port.buffer = place(o.updates);
+    else if (const int32_t s = d.storage.saved[i]; s >= 0) port.buffer = arena.slot(index, s);
+    else port.buffer = place(o.value);
+    p.outputs.push_back(std::move(port));
+  }
+  for (int32_t node : d.order) {
+    const Node& n = g.nodes[static_cast<size_t>(node)];
+    if (n.op->has(kView)) continue;
+    Choice& choice = chosen.choices[static_cast<size_t>(node)];
+    Launch l{n, g.types_of(n.inputs), g.types_of(n.outputs), choice.candidate, {}, g.cost(n), std::move(choice.declined)};
+    for (ValueId v : n.outputs) l.args.out.push_back(place(v));
+    for (ValueId v : n.inputs) l.args.in.push_back(place(v));
+    if (const int32_t s = d.storage.workspace[static_cast<size_t>(node)]; s >= 0) l.args.workspace = arena.slot(index, s);
+    p.launches.push_back(std::move(l));
+  }
+  for (const EndCopy& c : d.storage.copies)
+    p.final_copies.push_back({c.to >= 0 ? place(c.to) : arena.slot(index, c.to_slot),
+                              c.from_slot >= 0 ? arena.slot(index, c.from_slot) : place(c.from)});
+  p.graph = std::move(d.graph);
+  std::vector<Node> nodes;
+  nodes.reserve(p.graph.nodes.size());
+  for (int32_t node : d.order) nodes.push_back(std::move(p.graph.nodes[static_cast<size_t>(node)]));
+  p.graph.nodes = std::move(nodes);
+  return p;
+}
+
+}  // namespace
+
+ProgramSet plan(std::vector<Graph> graphs, const Target& target, const KernelTable& table, const PlanOptions& options) {
+  std::vector<Draft> drafts;
+  std::vector<Chosen> chosen;
+  std::vector<bool> readers_first;
+  for (const Graph& graph : graphs) {
+    Chosen c = choose_kernels(graph, target, table, options);
+    std::vector<int64_t> workspace;
+    for (const Choice& choice : c.choices) workspace.push_back(choice.workspace);
+    StorageFacts facts(c.graph);
+    Schedule s = schedule(c.graph, facts, workspace, target.alignment);
+    Storage storage = assign_storage(c.graph, facts, s.order, workspace);
+    readers_first.push_back(s.readers_first);
+    drafts.push_back({std::move(c.graph), std::move(s.order), std::move(facts), std::move(storage)});
+    chosen.push_back(std::move(c));
+  }
+  const Arena arena(drafts, target);
+  ProgramSet set;
+  set.state = arena.state();
+  set.segments = arena.segments();
+  for (int64_t bytes : set.segments) set.arena_bytes += bytes;
+  for (size_t i = 0; i < drafts.size(); ++i) {
+    Program p;
+    p.name = drafts[i].graph.name;
+    p.memory = arena.report(i);
+    set.programs.push_back(std::move(p));
+  }
+  check_budget(set, arena, target, options);
+  for (size_t i = 0; i < drafts.size(); ++i) {
+    set.programs[i] = build_program(i, drafts[i], chosen[i], arena);
+    verify(set.programs[i].graph, readers_first[i] ? Level::lowered : Level::tensor, "plan");
+  }
+  return set;
+}
+
+}  // namespace lathe

@@ -1,0 +1,21 @@
+// schedule: the order in which nodes run. Readers of state come before the node that writes its update; updates run as
+// early as they can, so that gradients die there; among a few orders the one with the lowest peak of scratch memory is taken.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "plan/storage.h"
+
+namespace lathe {
+
+struct Schedule {
+  std::vector<int32_t> order;  // node indices
+  // False when some node reads both the old and the new value of a state: then that update cannot wait for all readers.
+  bool readers_first = true;
+};
+
+Schedule schedule(const Graph&, const StorageFacts&, std::span<const int64_t> workspace, int64_t alignment);
+
+}  // namespace lathe
