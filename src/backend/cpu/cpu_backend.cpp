@@ -1,0 +1,84 @@
+#include "backend/cpu/cpu_backend.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "backend/cpu/isa.h"
+#include "backend/cpu/loop.h"
+#include "backend/cpu/matmul.h"
+#include "backend/host_device.h"
+
+namespace lathe {
+namespace {
+
+std::vector<KernelTable::Row> all_rows() {
+  std::vector<KernelTable::Row> rows;
+  for (const auto& family : {cpu::loop_rows(), cpu::matmul_rows()})
+    rows.insert(rows.end(), family.begin(), family.end());
+  return rows;
+}
+
+// A limit in bytes from a cgroup file; none when the file is absent or says "max".
+int64_t limit_from(const char* path, int64_t none) {
+  std::ifstream file(path);
+  int64_t bytes = 0;
+  return file >> bytes && bytes > 0 ? bytes : none;
+}
+
+// What may be allocated: physical memory or the container's limit, less a margin for the process, its stacks and the
+// page cache.
+int64_t usable_memory() {
+  int64_t bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGESIZE));
+  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"})
+    bytes = std::min(bytes, limit_from(path, bytes));
+  const int64_t margin = std::max(bytes / 16, int64_t{256} << 20);
+  return std::max(bytes - margin, bytes / 2);
+}
+
+std::string model_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name"))
+      if (const size_t colon = line.find(": "); colon != std::string::npos) return line.substr(colon + 2);
+  return "processor";
+}
+
+class CpuBackend final : public Backend {
+ public:
+  std::string_view name() const override { return "cpu"; }
+  const KernelTable& kernels() const override { return table_; }
+
+  Target target(const DeviceOptions& options) const override {
+    Target t;
+    t.name = "cpu";
+    t.native_ops = table_.ops();
+    t.dtypes = {DType::f32, DType::f64, DType::i32, DType::i64, DType::u8, DType::b8};
+    t.memory = t.largest_allocation = usable_memory();
+    t.threads = options.threads > 0 ? options.threads : available_threads();
+    return t;
+  }
+
+  std::vector<DeviceInfo> devices() const override {
+    return {{"cpu", fmt::format("{}, {}, {} threads", model_name(), cpu::active_isa(), available_threads()), usable_memory()}};
+  }
+
+  std::unique_ptr<Device> open(const DeviceOptions& options) const override {
+    LATHE_USER_CHECK(options.index == 0, "device: there is no cpu:{}; the cpu backend is one device", options.index);
+    cpu::force_isa_from_environment();
+    return std::make_unique<HostDevice>(target(options), options.threads);
+  }
+
+ private:
+  KernelTable table_{all_rows()};
+};
+
+}  // namespace
+
+const Backend& cpu_backend() {
+  static const CpuBackend backend;
+  return backend;
+}
+
+}  // namespace lathe
