@@ -27,7 +27,8 @@ struct Dropout {
   static Values expand(Builder& b, ArgValues x, const Params& p) {
     if (p.rate == 0) return {x[0]};
     const Value u = random_uniform(x[1], x[2], p.stream, x[0].shape());
-    const Value keep = less_equal(full(b, {DType::f32, {}}, p.rate), u);
+    // The bound is compared as f32 everywhere: u has 24 bits, so another rounding would keep other elements.
+    const Value keep = less_equal(full(b, {DType::f32, {}}, round_to(DType::f32, p.rate)), u);
     return {select(keep, x[0] * (1 / (1 - p.rate)), constant_like(x[0], 0))};
   }
 

@@ -1,5 +1,7 @@
 #include "ops/full.h"
 
+#include <algorithm>
+
 namespace lathe {
 
 Value Vjp::dy(int i) const {
@@ -15,7 +17,7 @@ struct Full {
   static Types infer(ArgTypes, const Params& p) { return {{p.dtype, Shape(p.shape)}}; }
   static Values vjp(const Vjp&, const Params&) { return {}; }
   static void reference(RefOuts y, RefIns, const Params& p) {
-    for (int64_t i = 0; i < y[0].numel(); ++i) y[0][i] = round_to(p.dtype, p.value);
+    std::fill_n(y[0].data, y[0].numel(), is_float(p.dtype) ? p.value : round_to(p.dtype, p.value));
   }
   static std::vector<Sample> samples() {
     return {{"f32", {}, make_params(Params{DType::f32, {3, 5}, 0.25})},

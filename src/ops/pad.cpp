@@ -36,7 +36,8 @@ struct Pad {
   }
 
   static void reference(RefOuts y, RefIns x, const Params& p) {
-    std::fill_n(y[0].data, y[0].numel(), round_to(y[0].type.dtype, p.value));
+    const DType t = y[0].type.dtype;
+    std::fill_n(y[0].data, y[0].numel(), is_float(t) ? p.value : round_to(t, p.value));
     const Ints to = y[0].shape().strides(), from = x[0].shape().strides();
     for (int64_t i = 0; i < x[0].numel(); ++i) {
       int64_t at = 0;
