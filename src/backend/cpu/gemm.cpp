@@ -36,6 +36,27 @@ int64_t batch_offset(const GemmShape& s, int64_t b, int64_t stride, int64_t inne
   return b / s.batch_inner * stride + b % s.batch_inner * inner_stride;
 }
 
+// [0, size) in pieces of `step`, the last one shorter; or longer, so that pieces of packed B begin where a panel does,
+// however its last panels are cut.
+struct Cut {
+  enum class Last { shorter, longer };
+  int64_t total, step, count;
+  Cut(int64_t size, int64_t step_in, Last last)
+      : total(size),
+        step(step_in),
+        count(last == Last::shorter ? ceil_div(size, step) : std::max<int64_t>(1, size / step)) {}
+  int64_t begin(int64_t i) const { return i * step; }
+  int64_t size(int64_t i) const { return (i + 1 == count ? total : (i + 1) * step) - begin(i); }
+};
+using Last = Cut::Last;
+
+using Kind = Operand<float>::Kind;
+
+// An element of A is used once for each panel of B. Below so many uses, packing it first does not pay.
+constexpr int64_t kPlainUses = 2;
+// Floats of an operand that is not packed: its lines stay in the first-level cache from row to row.
+constexpr int64_t kPlainFloats = 8 << 10;
+
 // One product of the batch: everything the tasks need.
 struct Product {
   const GemmArgs<float>& args;
@@ -45,6 +66,7 @@ struct Product {
   int64_t batch = 0;
   Operand<float> a, b;
   float* c = nullptr;
+  bool plain_a, plain_b;  // read where it lies, not packed
 
   Product(const GemmArgs<float>& args_in, const GemmPlan& plan_in, const GemmKernels& kernels_in)
       : args(args_in),
@@ -52,6 +74,12 @@ struct Product {
         kernels(kernels_in),
         workspace(reinterpret_cast<float*>(args_in.workspace.data())) {
     set_batch(0);
+    const GemmShape& s = args.shape;
+    const Geometry& g = kernels.geometry;
+    plain_a = (a.kind == Kind::k_contiguous || a.kind == Kind::k_strided) &&
+              (s.n <= kPlainUses * g.nr() || s.m * s.k <= kPlainFloats);
+    plain_b =
+        b.kind == Kind::k_strided && s.n % g.lanes == 0 && (s.m <= kPlainUses * g.mr || s.n * s.k <= kPlainFloats);
   }
 
   void set_batch(int64_t index) {
@@ -101,31 +129,35 @@ struct Product {
     for (int64_t i = i0; i < i0 + mb; ++i) e.post(e.context, row(i) + j0, epilogue_row() + i, epilogue_col() + j0, nb);
   }
 
-  // C[i0.., j0..] of one k block from packed operands; the last block also finishes the elements.
+  // C[i0.., j0..] of one k block; the last block also finishes the elements. A null operand is read where it lies.
   void multiply(int64_t i0, int64_t mb, int64_t j0, int64_t nb, int64_t k_block, const float* packed_a,
                 const float* packed_b) const {
-    const int64_t kc = k_size(k_block);
     const bool last = k_block + 1 == plan.k_blocks;
-    const int64_t mr = kernels.geometry.mr, nr = kernels.geometry.nr();
+    const int64_t p0 = k_begin(k_block);
+    const int64_t mr = kernels.geometry.mr;
     const int64_t step_m = std::min(plan.mc, kMaxBlockRows / mr * mr);
-    const int64_t step_n = last && args.epilogue.post ? round_up(kPostColumns, nr) : round_up(nb, nr);
+    const Cut columns(nb, last && args.epilogue.post ? round_up(kPostColumns, kernels.geometry.nr()) : nb,
+                      Last::longer);
+    Block block;
+    block.kc = k_size(k_block);
+    block.ldc = args.c.ld;
+    block.add = k_block > 0;
+    if (!packed_a) {
+      block.a_row = a.kind == Kind::k_strided ? 1 : a.ld;
+      block.a_k = a.kind == Kind::k_strided ? a.ld : 1;
+    }
+    if (!packed_b) block.b_k = b.ld;
     float* rows[kMaxBlockRows];
     for (int64_t i = 0; i < mb; i += step_m) {
-      Block block;
       block.mb = std::min(step_m, mb - i);
-      block.kc = kc;
-      block.a = packed_a + i * kc;
-      block.ldc = args.c.ld;
-      block.add = k_block > 0;
-      if (args.c.grid_w > 0)
-        for (int64_t r = 0; r < block.mb; ++r) rows[r] = row(i0 + i + r);
-      for (int64_t j = 0; j < nb; j += step_n) {
-        block.nb = std::min(step_n, nb - j);
-        block.b = packed_b + j * kc;
-        float* shifted[kMaxBlockRows];
+      block.a = packed_a ? packed_a + i * block.kc : a.data + (i0 + i) * block.a_row + p0 * block.a_k;
+      for (int64_t part = 0; part < columns.count; ++part) {
+        const int64_t j = columns.begin(part);
+        block.nb = columns.size(part);
+        block.b = packed_b ? packed_b + j * block.kc : b.data + p0 * block.b_k + j0 + j;
         if (args.c.grid_w > 0) {
-          for (int64_t r = 0; r < block.mb; ++r) shifted[r] = rows[r] + j0 + j;
-          block.c_rows = shifted;
+          for (int64_t r = 0; r < block.mb; ++r) rows[r] = row(i0 + i + r) + j0 + j;
+          block.c_rows = rows;
         } else {
           block.c = c + (i0 + i) * args.c.ld + j0 + j;
         }
@@ -137,13 +169,16 @@ struct Product {
     }
   }
 
-  // All k of one tile of C, operands packed here.
-  void tile_alone(int64_t i0, int64_t mb, int64_t j0, int64_t nb, int64_t slot) const {
-    for (int64_t kb = 0; kb < plan.k_blocks; ++kb) {
-      kernels.pack_a(a, i0, mb, k_begin(kb), k_size(kb), own_a(slot));
-      kernels.pack_b(b, j0, nb, k_begin(kb), k_size(kb), own_b(slot));
-      multiply(i0, mb, j0, nb, kb, own_a(slot), own_b(slot));
-    }
+  // Packs unless the operand is read where it lies; the result is for multiply().
+  const float* pack_a(int64_t i0, int64_t mb, int64_t k_block, float* dst) const {
+    if (plain_a) return nullptr;
+    kernels.pack_a(a, i0, mb, k_begin(k_block), k_size(k_block), dst);
+    return dst;
+  }
+  const float* pack_b(int64_t j0, int64_t nb, int64_t k_block, float* dst) const {
+    if (plain_b) return nullptr;
+    kernels.pack_b(b, j0, nb, k_begin(k_block), k_size(k_block), dst);
+    return dst;
   }
 };
 
@@ -155,7 +190,11 @@ void run_batches(ThreadPool& pool, const Product& product) {
     Product mine = product;
     mine.set_batch(task / (rows * cols));
     const int64_t i0 = task / cols % rows * plan.tm, j0 = task % cols * plan.tn;
-    mine.tile_alone(i0, std::min(plan.tm, s.m - i0), j0, std::min(plan.tn, s.n - j0), slot);
+    const int64_t mb = std::min(plan.tm, s.m - i0), nb = std::min(plan.tn, s.n - j0);
+    for (int64_t kb = 0; kb < plan.k_blocks; ++kb) {
+      const float* packed_a = mine.pack_a(i0, mb, kb, mine.own_a(slot));
+      mine.multiply(i0, mb, j0, nb, kb, packed_a, mine.pack_b(j0, nb, kb, mine.own_b(slot)));
+    }
   });
 }
 
@@ -206,39 +245,35 @@ void run_part(ThreadPool& pool, const Product& product, int64_t i_part, int64_t 
   const int64_t ms = std::min(plan.ms, s.m - i_part), ns = std::min(plan.ns, s.n - j_part);
   // Packed rows of all earlier k blocks lie before those of a k block: all but the last block are kc long.
   const int64_t a_stride = round_up(ms, mr) * plan.kc, b_stride = round_up(ns, lanes) * plan.kc;
-  const int64_t a_unit = round_up(kPackRows, mr), b_unit = round_up(kPackRows, nr);
-  const int64_t a_units = plan.share_a ? ceil_div(ms, a_unit) : 0, b_units = plan.share_b ? ceil_div(ns, b_unit) : 0;
+  const Cut a_cut(ms, round_up(kPackRows, mr), Last::longer), b_cut(ns, round_up(kPackRows, nr), Last::longer);
+  const int64_t a_units = plan.share_a && !product.plain_a ? a_cut.count : 0;
+  const int64_t b_units = plan.share_b && !product.plain_b ? b_cut.count : 0;
   run_tasks(pool, plan.threads, (a_units + b_units) * blocks, [&](int64_t task, int64_t) {
-    const int64_t kb = task / (a_units + b_units), unit = task % (a_units + b_units);
-    const int64_t p0 = product.k_begin(first + kb), pn = product.k_size(first + kb);
+    const int64_t block = task / (a_units + b_units), unit = task % (a_units + b_units), kb = first + block;
     if (unit < a_units) {
-      const int64_t r0 = unit * a_unit;
-      kernels.pack_a(product.a, i_part + r0, std::min(a_unit, ms - r0), p0, pn,
-                     product.shared_a() + kb * a_stride + r0 * pn);
+      const int64_t r0 = a_cut.begin(unit);
+      product.pack_a(i_part + r0, a_cut.size(unit), kb,
+                     product.shared_a() + block * a_stride + r0 * product.k_size(kb));
     } else {
-      const int64_t r0 = (unit - a_units) * b_unit;
-      kernels.pack_b(product.b, j_part + r0, std::min(b_unit, ns - r0), p0, pn,
-                     product.shared_b() + kb * b_stride + r0 * pn);
+      const int64_t r0 = b_cut.begin(unit - a_units);
+      product.pack_b(j_part + r0, b_cut.size(unit - a_units), kb,
+                     product.shared_b() + block * b_stride + r0 * product.k_size(kb));
     }
   });
 
-  const int64_t rows = ceil_div(ms, plan.tm), cols = ceil_div(ns, plan.tn);
-  run_tasks(pool, plan.threads, rows * cols, [&](int64_t task, int64_t slot) {
-    const int64_t i0 = task / cols * plan.tm, j0 = task % cols * plan.tn;
-    const int64_t mb = std::min(plan.tm, ms - i0), nb = std::min(plan.tn, ns - j0);
-    for (int64_t kb = 0; kb < blocks; ++kb) {
-      const int64_t p0 = product.k_begin(first + kb), pn = product.k_size(first + kb);
-      const float* packed_a = product.shared_a() + kb * a_stride + i0 * pn;
-      const float* packed_b = product.shared_b() + kb * b_stride + j0 * pn;
-      if (!plan.share_a) {
-        kernels.pack_a(product.a, i_part + i0, mb, p0, pn, product.own_a(slot));
-        packed_a = product.own_a(slot);
-      }
-      if (!plan.share_b) {
-        kernels.pack_b(product.b, j_part + j0, nb, p0, pn, product.own_b(slot));
-        packed_b = product.own_b(slot);
-      }
-      product.multiply(i_part + i0, mb, j_part + j0, nb, first + kb, packed_a, packed_b);
+  const Cut rows(ms, plan.tm, Last::shorter), cols(ns, plan.tn, plan.share_b ? Last::longer : Last::shorter);
+  run_tasks(pool, plan.threads, rows.count * cols.count, [&](int64_t task, int64_t slot) {
+    const int64_t ti = task / cols.count, tj = task % cols.count;
+    const int64_t i0 = rows.begin(ti), mb = rows.size(ti), j0 = cols.begin(tj), nb = cols.size(tj);
+    for (int64_t block = 0; block < blocks; ++block) {
+      const int64_t kb = first + block, kc = product.k_size(kb);
+      const float* packed_a = plan.share_a
+                                  ? (product.plain_a ? nullptr : product.shared_a() + block * a_stride + i0 * kc)
+                                  : product.pack_a(i_part + i0, mb, kb, product.own_a(slot));
+      const float* packed_b = plan.share_b
+                                  ? (product.plain_b ? nullptr : product.shared_b() + block * b_stride + j0 * kc)
+                                  : product.pack_b(j_part + j0, nb, kb, product.own_b(slot));
+      product.multiply(i_part + i0, mb, j_part + j0, nb, kb, packed_a, packed_b);
     }
   });
 }

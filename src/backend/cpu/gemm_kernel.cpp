@@ -27,29 +27,34 @@ constexpr int kMr = static_cast<int>(kGeometry.mr);
 constexpr int kVectors = 3;
 static_assert(kGeometry.nr() == kVectors * kLanes);
 
+struct TileArgs {
+  int64_t kc, a_row, a_k, b_k;
+};
+
 // The register tile: MR rows of NV vectors, one chain of multiply-adds along k for each element. The pragmas make the
 // arrays registers: without full unrolling they would live in memory.
-template <int MR, int NV>
-void tile(int64_t kc, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, float* HWY_RESTRICT c, int64_t ldc,
-          bool add) {
+template <int MR, int NV, bool kPacked>
+void tile(const TileArgs& t, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, float* HWY_RESTRICT c,
+          int64_t ldc, bool add) {
   const D d;
   V acc[MR * NV];
 #pragma GCC unroll 32
   for (int i = 0; i < MR * NV; ++i) acc[i] = hn::Zero(d);
 #pragma GCC unroll 16
   for (int i = 0; i < MR; ++i) __builtin_prefetch(c + i * ldc);
-  for (int64_t p = 0; p < kc; ++p) {
+  const int64_t a_row = kPacked ? 1 : t.a_row, a_k = kPacked ? kMr : t.a_k, b_k = t.b_k;
+  for (int64_t p = t.kc; p > 0; --p) {
     V bv[NV];
 #pragma GCC unroll 4
-    for (int j = 0; j < NV; ++j) bv[j] = hn::Load(d, b + j * kLanes);
+    for (int j = 0; j < NV; ++j) bv[j] = hn::LoadU(d, b + j * kLanes);
 #pragma GCC unroll 16
     for (int i = 0; i < MR; ++i) {
-      const V av = hn::Set(d, a[i]);
+      const V av = hn::Set(d, a[i * a_row]);
 #pragma GCC unroll 4
       for (int j = 0; j < NV; ++j) acc[i * NV + j] = hn::MulAdd(av, bv[j], acc[i * NV + j]);
     }
-    a += kMr;
-    b += NV * kLanes;
+    a += a_k;
+    b += b_k;
   }
   if (add) {
 #pragma GCC unroll 32
@@ -63,16 +68,17 @@ void tile(int64_t kc, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, 
   }
 }
 
-using Tile = void (*)(int64_t, const float*, const float*, float*, int64_t, bool);
+using Tile = void (*)(const TileArgs&, const float*, const float*, float*, int64_t, bool);
 
-template <size_t... I>
+template <bool kPacked, size_t... I>
 constexpr auto tile_table(std::index_sequence<I...>) {
   struct Table {
     Tile f[sizeof...(I)];
   };
-  return Table{{&tile<static_cast<int>(I) / kVectors + 1, static_cast<int>(I) % kVectors + 1>...}};
+  return Table{{&tile<static_cast<int>(I) / kVectors + 1, static_cast<int>(I) % kVectors + 1, kPacked>...}};
 }
-constexpr auto kTiles = tile_table(std::make_index_sequence<size_t{kMr} * kVectors>());
+constexpr auto kPackedTiles = tile_table<true>(std::make_index_sequence<size_t{kMr} * kVectors>());
+constexpr auto kPlainTiles = tile_table<false>(std::make_index_sequence<size_t{kMr} * kVectors>());
 
 void store_row(const float* HWY_RESTRICT src, int64_t n, bool add, float* HWY_RESTRICT c) {
   const D d;
@@ -127,19 +133,23 @@ void finish_row(const RowEpilogue& e, float* c, int64_t row, int64_t col, int64_
 
 void multiply(const Block& block) {
   HWY_ALIGN float scratch[kMr * kVectors * kLanes];
-  for (int64_t j = 0; j < block.nb; j += kGeometry.nr()) {
-    const int64_t n = HWY_MIN(kGeometry.nr(), block.nb - j);
-    const int64_t vectors = (n + kLanes - 1) / kLanes;
+  const bool packed_a = block.a_row == 0, packed_b = block.b_k == 0;
+  TileArgs args{.kc = block.kc, .a_row = block.a_row, .a_k = block.a_k, .b_k = block.b_k};
+  const Tile* tiles = packed_a ? kPackedTiles.f : kPlainTiles.f;
+  for (int64_t j = 0, n = 0; j < block.nb; j += n) {
+    const int64_t vectors = panel_vectors((block.nb - j + kLanes - 1) / kLanes);
+    n = HWY_MIN(vectors * kLanes, block.nb - j);
     const bool whole = n == vectors * kLanes && !block.c_rows;
-    const float* b = block.b + j * block.kc;  // all panels before this one are full
+    const float* b = packed_b ? block.b + j * block.kc : block.b + j;
+    if (packed_b) args.b_k = vectors * kLanes;
     for (int64_t i = 0; i < block.mb; i += kMr) {
       const int64_t m = HWY_MIN(int64_t{kMr}, block.mb - i);
-      const float* a = block.a + i * block.kc;
-      const Tile f = kTiles.f[(m - 1) * kVectors + vectors - 1];
+      const float* a = packed_a ? block.a + i * block.kc : block.a + i * block.a_row;
+      const Tile f = tiles[(m - 1) * kVectors + vectors - 1];
       if (whole) {
-        f(block.kc, a, b, block.c + i * block.ldc + j, block.ldc, block.add);
+        f(args, a, b, block.c + i * block.ldc + j, block.ldc, block.add);
       } else {
-        f(block.kc, a, b, scratch, kGeometry.nr(), false);
+        f(args, a, b, scratch, kGeometry.nr(), false);
         for (int64_t r = 0; r < m; ++r) {
           float* c = (block.c_rows ? block.c_rows[i + r] : block.c + (i + r) * block.ldc) + j;
           store_row(scratch + r * kGeometry.nr(), n, block.add, c);

@@ -1,6 +1,7 @@
 // The instruction-set dependent half of gemm: packing into panels and the multiplication of packed blocks.
-// A block of A is packed as panels of `mr` rows, [k][mr]; a block of B as panels of `nr` columns, [k][nr]; the last
-// panel is filled up with zeros.
+// A block of A is packed as panels of `mr` rows, [k][mr], the last one filled up with zeros; a block of B as panels of
+// 3, 2 or 1 vectors of columns (see panel_vectors), [k][columns], the last vector filled up with zeros. A panel that
+// starts at row or column x of its block lies at x * kc. A plain matrix can also be multiplied where it lies.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,10 @@ struct Geometry {
   constexpr int64_t nr() const { return 3 * lanes; }
 };
 
+// Width in vectors of the next panel of B when `vectors` are left: 4 are two panels of 2, because a panel of 1 cannot
+// keep the multipliers busy.
+constexpr int64_t panel_vectors(int64_t vectors) { return vectors == 4 ? 2 : vectors < 3 ? vectors : 3; }
+
 inline constexpr int64_t kMaxKc = 512;  // of all instruction sets
 
 inline constexpr Geometry kGeometry128{.lanes = 4, .mr = 4, .kc = 320, .block = 64 << 10};
@@ -34,11 +39,13 @@ struct RowEpilogue {
   bool relu = false;
 };
 
-// c[mb, nb] = (or +=) a[mb, kc] b[kc, nb], both packed.
+// c[mb, nb] = (or +=) a[mb, kc] b[kc, nb].
 struct Block {
   int64_t mb = 0, nb = 0, kc = 0;
   const float* a = nullptr;
   const float* b = nullptr;
+  int64_t a_row = 0, a_k = 0;  // a not packed: element (i, p) at a[i * a_row + p * a_k]; both 0: packed
+  int64_t b_k = 0;             // b not packed: element (p, j) at b[p * b_k + j], nb in whole vectors; 0: packed
   float* c = nullptr;
   int64_t ldc = 0;
   float* const* c_rows = nullptr;  // if not null: the address of each row of c, instead of c and ldc

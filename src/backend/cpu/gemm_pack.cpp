@@ -68,23 +68,23 @@ void transpose_rows(const float* const* rows, int64_t n, float* HWY_RESTRICT dst
   const DV d;
   constexpr int kStep = static_cast<int>(hn::MaxLanes(DV()));
   constexpr int kWidth = G * kStep;
-  int64_t p = 0;
-  for (; p + 4 <= n; p += 4, dst += 4 * kWidth) {
-#pragma GCC unroll 3
-    for (int g = 0; g < G; ++g) {
-      const float* const* r = rows + g * kStep;
-      const auto v0 = load_blocks(d, r, p), v1 = load_blocks(d, r + 1, p);
-      const auto v2 = load_blocks(d, r + 2, p), v3 = load_blocks(d, r + 3, p);
+  // One vector of rows at a time: so many lines stay in the first-level cache even when all rows fall into one set.
+  for (int g = 0; g < G; ++g, rows += kStep) {
+    float* out = dst + g * kStep;
+    int64_t p = 0;
+    for (; p + 4 <= n; p += 4, out += 4 * kWidth) {
+      const auto v0 = load_blocks(d, rows, p), v1 = load_blocks(d, rows + 1, p);
+      const auto v2 = load_blocks(d, rows + 2, p), v3 = load_blocks(d, rows + 3, p);
       const auto even_low = hn::InterleaveLower(d, v0, v2), odd_low = hn::InterleaveLower(d, v1, v3);
       const auto even_high = hn::InterleaveUpper(d, v0, v2), odd_high = hn::InterleaveUpper(d, v1, v3);
-      hn::Store(hn::InterleaveLower(d, even_low, odd_low), d, dst + g * kStep);
-      hn::Store(hn::InterleaveUpper(d, even_low, odd_low), d, dst + kWidth + g * kStep);
-      hn::Store(hn::InterleaveLower(d, even_high, odd_high), d, dst + 2 * kWidth + g * kStep);
-      hn::Store(hn::InterleaveUpper(d, even_high, odd_high), d, dst + 3 * kWidth + g * kStep);
+      hn::Store(hn::InterleaveLower(d, even_low, odd_low), d, out);
+      hn::Store(hn::InterleaveUpper(d, even_low, odd_low), d, out + kWidth);
+      hn::Store(hn::InterleaveLower(d, even_high, odd_high), d, out + 2 * kWidth);
+      hn::Store(hn::InterleaveUpper(d, even_high, odd_high), d, out + 3 * kWidth);
     }
+    for (; p < n; ++p, out += kWidth)
+      for (int i = 0; i < kStep; ++i) out[i] = rows[i][p];
   }
-  for (; p < n; ++p, dst += kWidth)
-    for (int i = 0; i < kWidth; ++i) dst[i] = rows[i][p];
 }
 
 HWY_INLINE void copy(const float* HWY_RESTRICT src, int64_t n, float* HWY_RESTRICT dst) {
@@ -237,16 +237,16 @@ void pack_a(const Operand<float>& op, int64_t r0, int64_t rn, int64_t p0, int64_
 }
 
 void pack_b(const Operand<float>& op, int64_t r0, int64_t rn, int64_t p0, int64_t pn, float* dst) {
-  constexpr int64_t kNr = 3 * kLanes;
-  int64_t j = 0;
-  for (; j + kNr <= rn; j += kNr) pack_panel<D, 3>(op, r0 + j, kNr, p0, pn, dst + j * pn);
-  const int64_t rest = rn - j;
-  if (rest > 2 * kLanes)
-    pack_panel<D, 3>(op, r0 + j, rest, p0, pn, dst + j * pn);
-  else if (rest > kLanes)
-    pack_panel<D, 2>(op, r0 + j, rest, p0, pn, dst + j * pn);
-  else if (rest > 0)
-    pack_panel<D, 1>(op, r0 + j, rest, p0, pn, dst + j * pn);
+  for (int64_t j = 0, n = 0; j < rn; j += n) {
+    const int64_t vectors = panel_vectors((rn - j + kLanes - 1) / kLanes);
+    n = HWY_MIN(vectors * kLanes, rn - j);
+    if (vectors == 3)
+      pack_panel<D, 3>(op, r0 + j, n, p0, pn, dst + j * pn);
+    else if (vectors == 2)
+      pack_panel<D, 2>(op, r0 + j, n, p0, pn, dst + j * pn);
+    else
+      pack_panel<D, 1>(op, r0 + j, n, p0, pn, dst + j * pn);
+  }
 }
 
 PackFunctions functions() { return {&pack_a, &pack_b}; }
