@@ -1,0 +1,37 @@
+// A sub-command of `lathe`: declares its options on the app and leaves its exit code in `exit`. One file each.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "train/recipe.h"
+
+namespace lathe::cli {
+
+using Command = void (*)(CLI::App& app, int& exit);
+
+void add_train(CLI::App&, int&);
+void add_eval(CLI::App&, int&);
+void add_predict(CLI::App&, int&);
+void add_plan(CLI::App&, int&);
+void add_ir(CLI::App&, int&);
+void add_devices(CLI::App&, int&);
+void add_selftest(CLI::App&, int&);
+void add_bench(CLI::App&, int&);
+void add_recipes(CLI::App&, int&);
+void add_env(CLI::App&, int&);
+
+// Options that several commands share.
+struct RecipeOptions {
+  std::string recipe;  // empty: the default
+  std::vector<std::string> sets;
+  std::string device;  // --device: short for --set device=...
+
+  void add_to(CLI::App&);
+  std::vector<std::string> all_sets() const;
+  Recipe load() const;
+};
+
+}  // namespace lathe::cli

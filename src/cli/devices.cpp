@@ -1,0 +1,132 @@
+#include <nlohmann/json.hpp>
+
+#include "backend/backend.h"
+#include "cli/command.h"
+#include "ops/registry.h"
+#include "run/peak.h"
+#include "train/progress.h"
+
+namespace lathe::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json device_list(bool measure) {
+  Json list = Json::array();
+  for (const Backend* b : backends()) {
+    const auto devices = b->devices();
+    if (devices.empty()) {
+      list.push_back({{"name", b->name()}, {"available", false}, {"reason", b->unavailable_reason()}});
+      continue;
+    }
+    for (const DeviceInfo& d : devices) {
+      const DeviceName name = parse_device_name(d.name);
+      const Target t = b->target({name.index, 0});
+      Json types = Json::array();
+      for (const DType dt : t.dtypes) types.push_back(to_string(dt));
+      Json j{{"name", d.name}, {"available", true}, {"description", d.description}, {"memory", d.memory}, {"types", types},
+             {"largest_allocation", t.largest_allocation}, {"threads", t.threads}};
+      if (measure && b->name() != "ref") {
+        const Peak p = measure_peak(*b, {name.index, 0});
+        j["gemm_gflops"] = p.flops_per_second / 1e9;
+        j["bandwidth_gbs"] = p.bytes_per_second / 1e9;
+      }
+      list.push_back(std::move(j));
+    }
+  }
+  return list;
+}
+
+// For each op and backend: how many of the op's samples a kernel accepts, and the first reason where none does.
+Json op_matrix() {
+  Json ops = Json::array();
+  for (const OpDef* op : registry().all()) {
+    if (op->name() == "grad") continue;
+    Json row{{"op", op->name()}, {"composite", op->is_composite()}};
+    for (const Backend* b : backends()) {
+      const Target target = b->target({});
+      int accepted = 0, all = 0;
+      std::string kernel, reason;
+      for (const Sample& s : op->samples()) {
+        Node node{op, s.params, {}, {}, ""};
+        Types in;
+        for (const SampleInput& x : s.inputs) in.push_back(x.type);
+        const Site site{node, in, op->infer(in, s.params.get()), target};
+        ++all;
+        bool ok = false;
+        for (const KernelTable::Row& row_of : b->kernels().candidates(op->name())) {
+          const std::string why = row_of.candidate.accepts(site);
+          if (why.empty()) {
+            ok = true;
+            kernel = row_of.candidate.name;
+            break;
+          }
+          if (reason.empty()) reason = why;
+        }
+        accepted += ok;
+      }
+      if (b->kernels().candidates(op->name()).empty()) reason = op->is_composite() ? "expanded into other ops" : op->has(kView) ? "a view: no kernel needed" : "no kernel";
+      row[std::string(b->name())] = {{"kernel", kernel}, {"accepted", accepted}, {"samples", all}, {"reason", reason}};
+    }
+    ops.push_back(std::move(row));
+  }
+  return ops;
+}
+
+void print_matrix(const Json& ops) {
+  fmt::print("{:<20}", "op");
+  for (const Backend* b : backends()) fmt::print(" {:<28}", b->name());
+  fmt::print("\n");
+  for (const Json& row : ops) {
+    fmt::print("{:<20}", row["op"].get<std::string>());
+    for (const Backend* b : backends()) {
+      const Json& cell = row[std::string(b->name())];
+      const int accepted = cell["accepted"], all = cell["samples"];
+      const std::string text = accepted == 0 ? cell["reason"].get<std::string>()
+                               : accepted == all ? cell["kernel"].get<std::string>()
+                                                 : fmt::format("{} ({}/{})", cell["kernel"].get<std::string>(), accepted, all);
+      fmt::print(" {:<28}", text);
+    }
+    fmt::print("\n");
+  }
+}
+
+}  // namespace
+
+void add_devices(CLI::App& app, int&) {
+  struct Options {
+    bool ops = false, json = false, fast = false;
+  };
+  auto o = std::make_shared<Options>();
+  CLI::App* cmd = app.add_subcommand("devices", "List devices with their measured peaks, or which op runs where");
+  cmd->add_flag("--ops", o->ops, "Support matrix: the kernel of each op on each backend, or the reason why there is none");
+  cmd->add_flag("--no-measure", o->fast, "Skip the measurement of peaks");
+  cmd->add_flag("--json", o->json, "Print the result as JSON");
+  cmd->footer("Example: lathe devices --ops");
+  cmd->callback([o] {
+    if (o->ops) {
+      const Json m = op_matrix();
+      if (o->json) fmt::print("{}\n", m.dump(2));
+      else print_matrix(m);
+      return;
+    }
+    const Json list = device_list(!o->fast);
+    if (o->json) {
+      fmt::print("{}\n", list.dump(2));
+      return;
+    }
+    for (const Json& d : list) {
+      if (!d["available"].get<bool>()) {
+        fmt::print("{:<10} not available: {}\n", d["name"].get<std::string>(), d["reason"].get<std::string>());
+        continue;
+      }
+      std::vector<std::string> types = d["types"];
+      fmt::print("{:<10} {}\n           memory {}, types {}\n", d["name"].get<std::string>(), d["description"].get<std::string>(),
+                 format_bytes(d["memory"].get<int64_t>()), fmt::join(types, " "));
+      if (d.contains("gemm_gflops"))
+        fmt::print("           measured: GEMM f32 {:.0f} GFLOP/s, memory {:.1f} GB/s\n", d["gemm_gflops"].get<double>(), d["bandwidth_gbs"].get<double>());
+    }
+  });
+}
+
+}  // namespace lathe::cli

@@ -1,0 +1,33 @@
+#include <cstdlib>
+
+#include "cli/command.h"
+
+namespace lathe::cli {
+namespace {
+
+struct Variable {
+  const char* name;
+  const char* help;
+};
+
+constexpr Variable kVariables[] = {
+    {"LATHE_ISA", "instruction set of the cpu kernels: sse4, avx2, avx512; default: the best that the machine has"},
+    {"LATHE_CACHE_DIR", "where compiled device kernels are kept; default: XDG_CACHE_HOME/lathe or ~/.cache/lathe"},
+    {"LATHE_ONEDNN", "libdnnl.so.3 to compare with in `lathe bench op matmul`"},
+    {"LATHE_OPENBLAS", "libopenblas.so.0 to compare with in `lathe bench op matmul`"},
+};
+
+}  // namespace
+
+void add_env(CLI::App& app, int&) {
+  CLI::App* cmd = app.add_subcommand("env", "List the environment variables that Lathe reads");
+  cmd->footer("Example: LATHE_ISA=avx2 lathe bench op matmul");
+  cmd->callback([] {
+    for (const Variable& v : kVariables) {
+      const char* value = std::getenv(v.name);
+      fmt::print("  {:<16} {}{}\n", v.name, v.help, value ? fmt::format(" (now: {})", value) : "");
+    }
+  });
+}
+
+}  // namespace lathe::cli

@@ -1,0 +1,6 @@
+find_package(CLI11 REQUIRED)
+find_package(nlohmann_json REQUIRED)
+target_link_libraries(${lib} PUBLIC CLI11::CLI11 nlohmann_json::nlohmann_json)
+add_executable(lathe ${dir}/main.cpp)
+target_link_libraries(lathe PRIVATE ${lib})
+target_compile_options(lathe PRIVATE ${LATHE_WARNINGS})

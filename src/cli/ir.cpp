@@ -1,0 +1,61 @@
+#include <nlohmann/json.hpp>
+
+#include "backend/backend.h"
+#include "cli/command.h"
+#include "ir/print.h"
+#include "train/compile.h"
+
+namespace lathe::cli {
+
+void add_ir(CLI::App& app, int&) {
+  struct Options {
+    RecipeOptions recipe;
+    std::string after = "", program = "";
+    std::vector<std::string> disabled;
+    bool time = false, json = false, before = false;
+  };
+  auto o = std::make_shared<Options>();
+  CLI::App* cmd = app.add_subcommand("ir", "Print the graph of a step, before or after any pass");
+  o->recipe.add_to(*cmd);
+  cmd->add_option("--after", o->after, "Stop after this pass; default: after all");
+  cmd->add_flag("--before", o->before, "Before the first pass, as the model was written");
+  cmd->add_option("--program", o->program, "train, eval, update, ...; default: the first");
+  cmd->add_option("--disable-pass", o->disabled, "Leave out an optional pass; may be repeated");
+  cmd->add_flag("--time-passes", o->time, "Print time and size after each pass instead of the graph");
+  cmd->add_flag("--json", o->json, "With --time-passes: as JSON");
+  cmd->footer("Example: lathe ir mlp --after autodiff");
+  cmd->callback([o] {
+    const Recipe r = o->recipe.load();
+    auto steps = build_steps(r, describe_data(r), {});
+    size_t at = 0;
+    if (!o->program.empty()) {
+      std::vector<std::string> names;
+      for (at = 0; at < steps.size() && steps[at].graph.name != o->program; ++at) names.push_back(steps[at].graph.name);
+      if (at == steps.size()) throw UserError(fmt::format("--program: expected one of {}, got \"{}\"", fmt::join(names, ", "), o->program), Exit::usage);
+    }
+    if (o->before) {
+      fmt::print("{}\n", print(steps[at].graph));
+      return;
+    }
+    const DeviceName device = parse_device_name(r.device.name);
+    PipelineOptions options;
+    options.disabled = o->disabled;
+    options.stop_after = o->after;
+    std::vector<PassReport> reports;
+    const Graph g = run_pipeline(std::move(steps[at].graph), {find_backend(device.backend).target({device.index, 1})}, options, &reports);
+    if (!o->time) {
+      fmt::print("{}\n", print(g));
+      return;
+    }
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    for (const PassReport& p : reports) {
+      if (o->json) list.push_back({{"pass", p.name}, {"seconds", p.seconds}, {"changed", p.changed}, {"disabled", p.disabled}, {"nodes", p.nodes}});
+      else
+        fmt::print("  {:<14} {:8.2f} ms  {:6} nodes  {}\n", p.name, p.seconds * 1e3, p.nodes,
+                   p.disabled ? "disabled" : p.changed ? "" : "(unchanged)");
+    }
+    if (o->json) fmt::print("{}\n", list.dump(2));
+  });
+}
+
+}  // namespace lathe::cli

@@ -1,0 +1,57 @@
+// lathe: the command line. Everything here goes through the library; this file maps errors to exit codes.
+#include <csignal>
+#include <cstdio>
+#include <new>
+
+#include "backend/cpu/isa.h"
+#include "cli/command.h"
+#include "train/trainer.h"
+
+namespace lathe::cli {
+namespace {
+
+int run(int argc, char** argv) {
+  CLI::App app{"Lathe trains deep networks: one native program, from a laptop to a cluster."};
+  app.name("lathe");
+  app.set_version_flag("--version", std::string("lathe ") + kVersion);
+  app.require_subcommand(1);
+  app.footer("Start with:  lathe train           (trains the default recipe)\n"
+             "             lathe plan            (what it will allocate and compute, without running it)\n"
+             "             lathe COMMAND --help  (each with an example)");
+  int exit = 0;
+  for (const Command add : {add_train, add_eval, add_predict, add_plan, add_ir, add_devices, add_selftest, add_bench, add_recipes, add_env})
+    add(app, exit);
+  try {
+    cpu::force_isa_from_environment();
+    app.parse(argc, argv);
+  } catch (const CLI::Success& e) {
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    app.exit(e);
+    return static_cast<int>(Exit::usage);
+  }
+  return exit;
+}
+
+}  // namespace
+}  // namespace lathe::cli
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);
+  using lathe::Exit;
+  try {
+    return lathe::cli::run(argc, argv);
+  } catch (const lathe::Error& e) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "lathe: error: %s\n", e.what());
+    if (e.kind() == lathe::ErrorKind::internal)
+      std::fprintf(stderr, "This is a bug in Lathe; please report it with the command and the recipe.\n");
+    return static_cast<int>(e.exit_code());
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "lathe: error: out of memory; `lathe plan` shows what the run needs, a smaller train.batch_size needs less\n");
+    return static_cast<int>(Exit::os_error);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "lathe: error: %s\n", e.what());
+    return static_cast<int>(Exit::internal);
+  }
+}

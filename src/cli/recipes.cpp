@@ -1,0 +1,38 @@
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+
+namespace lathe::cli {
+
+void add_recipes(CLI::App& app, int&) {
+  struct Options {
+    std::string show;
+    bool keys = false, json = false;
+  };
+  auto o = std::make_shared<Options>();
+  CLI::App* cmd = app.add_subcommand("recipes", "List the built-in recipes, show one, or explain the keys");
+  cmd->add_option("NAME", o->show, "Print this recipe, to copy and change");
+  cmd->add_flag("--keys", o->keys, "All recipe keys with defaults and meanings, as Markdown");
+  cmd->add_flag("--json", o->json, "Print the list as JSON");
+  cmd->footer("Example: lathe recipes fashion_mnist > mine.toml && lathe train mine.toml");
+  cmd->callback([o] {
+    if (o->keys) {
+      fmt::print("{}", recipe_reference());
+      return;
+    }
+    if (!o->show.empty()) {
+      load_recipe(o->show);  // the error of an unknown name
+      for (const BuiltinRecipe& r : builtin_recipes())
+        if (r.name == o->show) fmt::print("{}", r.text);
+      return;
+    }
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    for (const BuiltinRecipe& r : builtin_recipes()) {
+      if (o->json) list.push_back({{"name", r.name}, {"summary", recipe_summary(r.text)}});
+      else fmt::print("  {:<16} {}{}\n", r.name, recipe_summary(r.text), r.name == kDefaultRecipe ? " (default)" : "");
+    }
+    if (o->json) fmt::print("{}\n", list.dump(2));
+  });
+}
+
+}  // namespace lathe::cli

@@ -1,0 +1,124 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "train/progress.h"
+#include "train/run_dir.h"
+#include "train/trainer.h"
+
+namespace lathe::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// runs/<recipe>-<time>; a number is added when two runs start in one second.
+std::string new_run_directory(const std::string& name) {
+  const std::time_t now = std::time(nullptr);
+  char text[32];
+  std::strftime(text, sizeof(text), "%Y%m%d-%H%M%S", std::localtime(&now));
+  const std::string base = fmt::format("runs/{}-{}", name, text);
+  std::string path = base;
+  for (int i = 2; fs::exists(path); ++i) path = fmt::format("{}-{}", base, i);
+  return path;
+}
+
+// The newest runs/<recipe>-*, by name: names end in the time.
+std::string newest_run_directory(const std::string& name) {
+  std::string best;
+  std::error_code ec;
+  for (const auto& entry : fs::directory_iterator("runs", ec)) {
+    const std::string file = entry.path().filename().string();
+    if (file.starts_with(name + "-") && entry.is_directory()) best = std::max(best, entry.path().string());
+  }
+  if (best.empty())
+    throw UserError(fmt::format("--resume: no directory runs/{}-*; name the run with --out DIR", name), Exit::missing_input);
+  return best;
+}
+
+nlohmann::ordered_json to_json(const TrainResult& r) {
+  const auto number = [](double v) { return std::isfinite(v) ? nlohmann::ordered_json(v) : nlohmann::ordered_json(nullptr); };
+  return {{"out", r.out},
+          {"preempted", r.preempted},
+          {"steps", r.steps},
+          {"loss", number(r.loss)},
+          {"test_loss", number(r.eval_loss)},
+          {"test_accuracy", number(r.accuracy)},
+          {"samples_per_second", number(r.samples_per_second)},
+          {"training_seconds", r.seconds},
+          {"gflops", r.flops_per_second / 1e9},
+          {"peak_gflops", r.peak_flops / 1e9},
+          {"percent_of_peak", r.peak_flops > 0 ? number(100 * r.flops_per_second / r.peak_flops) : nlohmann::ordered_json(nullptr)},
+          {"memory_predicted", r.memory.total()},
+          {"memory_allocated", r.allocated},
+          {"resident_bytes", r.resident_bytes},
+          {"data_wait_seconds", r.wait_seconds},
+          {"start_to_step1_s", r.start_seconds}};
+}
+
+void print_table(const TrainResult& r) {
+  const auto row = [](const char* what, const std::string& value) { fmt::print("  {:<22} {}\n", what, value); };
+  fmt::print("\n");
+  if (std::isfinite(r.accuracy)) {
+    row("test accuracy", fmt::format("{:.2f} %", 100 * r.accuracy));
+    row("test loss", fmt::format("{:.4f}", r.eval_loss));
+  }
+  row("training loss", fmt::format("{:.4f}", r.loss));
+  row("steps", std::to_string(r.steps));
+  row("samples/s", fmt::format("{:.0f}", r.samples_per_second));
+  row("training time", format_seconds(r.seconds));
+  row("waited for data", format_seconds(r.wait_seconds));
+  if (r.peak_flops > 0)
+    row("compute", fmt::format("{:.1f} GFLOP/s, {:.0f} % of the measured GEMM peak ({:.0f})", r.flops_per_second / 1e9,
+                               100 * r.flops_per_second / r.peak_flops, r.peak_flops / 1e9));
+  row("memory predicted", fmt::format("{} ({} bytes)", format_bytes(r.memory.total()), r.memory.total()));
+  row("memory allocated", fmt::format("{} ({} bytes)", format_bytes(r.allocated), r.allocated));
+  row("resident, peak", fmt::format("{} (program, libraries and data set included)", format_bytes(r.resident_bytes)));
+  row("run directory", r.out);
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, int& exit) {
+  struct Options {
+    RecipeOptions recipe;
+    std::string out;
+    bool resume = false, json = false, quiet = false;
+    std::vector<std::string> disabled;
+  };
+  auto o = std::make_shared<Options>();
+  CLI::App* cmd = app.add_subcommand("train", "Train a recipe");
+  o->recipe.add_to(*cmd);
+  cmd->add_option("--out", o->out, "Run directory; default: runs/<recipe>-<time>");
+  cmd->add_flag("--resume", o->resume, "Go on from the newest valid checkpoint of --out (default: the newest run of the recipe)");
+  cmd->add_option("--disable-pass", o->disabled, "Leave out an optional pass, e.g. fuse; may be repeated");
+  cmd->add_flag("--json", o->json, "Print the result as JSON, and nothing else, on standard output");
+  cmd->add_flag("-q,--quiet", o->quiet, "No progress");
+  cmd->footer("Example: lathe train fashion_mnist --set train.epochs=2 --set seed=7 --out runs/mine\n"
+              "Exit codes: 0 done, 75 stopped by a signal with a checkpoint (requeue with --resume), 65 bad data or non-finite\n"
+              "loss, 66 missing input, 71 not enough memory, 73/74 cannot write, 78 bad recipe, 64 usage, 70 bug.");
+  cmd->callback([o, &exit] {
+    TrainOptions t;
+    t.out = o->out;
+    t.resume = o->resume;
+    t.quiet = o->quiet || o->json;
+    t.compile.passes.disabled = o->disabled;
+    // A resumed run without a recipe goes on with its own.
+    const bool own = o->resume && o->recipe.recipe.empty() && !t.out.empty() && fs::exists(fs::path(t.out) / "recipe.toml");
+    const Recipe r = own ? load_run_recipe(t.out, o->recipe.all_sets()) : o->recipe.load();
+    if (t.out.empty()) t.out = o->resume ? newest_run_directory(r.name) : new_run_directory(r.name);
+    if (!t.quiet) fmt::print("run directory: {}\n", t.out);
+    const TrainResult result = train(r, t);
+    io::PosixFs files;
+    replace_text(files, io::join_path(t.out, "summary.json"), to_json(result).dump(2) + "\n");
+    if (o->json) fmt::print("{}\n", to_json(result).dump(2));
+    else print_table(result);
+    exit = result.preempted ? static_cast<int>(Exit::preempted) : 0;
+  });
+}
+
+}  // namespace lathe::cli
