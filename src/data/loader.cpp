@@ -13,7 +13,7 @@ namespace lathe::data {
 namespace {
 
 // Small enough to spread one batch over the workers, large enough that the lock does not show (a Fashion-MNIST image
-// takes 1 to 10 us, the lock 0.1 us).
+// takes 1 to 20 us, the lock 0.1 us).
 constexpr int64_t kChunk = 16;
 
 }  // namespace

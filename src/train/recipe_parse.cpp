@@ -1,16 +1,6 @@
 // TOML to Recipe. The only file that sees toml++; every error carries where the value was written.
 #include <fmt/format.h>
 
-// toml++ 3.3 meets malformed text like "[[[x]]]" with assertions (its pull request 301), and with undefined behaviour where
-// NDEBUG is set. Here they throw.
-namespace lathe {
-struct TomlAssertion {};
-[[noreturn]] inline void throw_toml_assertion() { throw TomlAssertion{}; }
-}  // namespace lathe
-#undef NDEBUG
-#define TOML_ASSERT(condition) ((condition) ? static_cast<void>(0) : ::lathe::throw_toml_assertion())
-#include <toml++/toml.h>
-
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -19,6 +9,7 @@ struct TomlAssertion {};
 #include "base/error.h"
 #include "train/recipe.h"
 #include "train/recipe_keys.h"
+#include "train/recipe_toml.h"
 
 namespace lathe {
 namespace {
@@ -139,8 +130,11 @@ bool Reader::check_nesting(std::string_view text) {
           column = 0;
         }
       } else if (text.substr(i, closing.size()) == closing) {
-        i += closing.size() - 1;
-        column += static_cast<uint32_t>(closing.size() - 1);
+        size_t length = closing.size();
+        // Up to two quotes before the closing ones belong to a multi-line string.
+        while (closing.size() == 3 && length < 5 && i + length < text.size() && text[i + length] == c) ++length;
+        i += length - 1;
+        column += static_cast<uint32_t>(length - 1);
         closing = {};
       }
     } else if (c == '#') {

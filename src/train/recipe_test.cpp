@@ -149,6 +149,8 @@ TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
       {"seed == 1", "a.toml:1:"},
       {"seed = 1\n\n[[[x]]]\n", "a.toml:3:1: expected a key or a table header"},
       {"[\x1bx]", "a.toml:1:1: expected a key or a table header"},
+      {"seed\xef\xbb\x83 = 1", "a.toml:1:5: "},
+      {"name = \"\"\"\\\xef\xbb\x83\"\"\"", "a.toml:1:"},
       {"[=", "a.toml:1:1: expected a key or a table header"},
       {"seed = 1\nseed = 2", "a.toml:2:"},
       {"[train]\n[train]", "a.toml:2:"},
@@ -199,6 +201,7 @@ TEST(RecipeErrors, LimitsHold) {
           "a.toml")
           .data.path.size(),
       54u);
+  EXPECT_EQ(parse_recipe("data.path = \"\"\"x\"\"\"\"\" # [[[[[[[[[[[[[[[[[[[[[[", "a.toml").data.path, "x\"\"");
   EXPECT_EQ(parse_recipe("data.path = '''\n\\..........'''", "a.toml").data.path, "\\..........");
 }
 
