@@ -121,7 +121,6 @@ struct FeedIterator {
     return *this;
   }
   friend bool operator!=(const FeedIterator& a, const FeedIterator&) { return !a.feed->done(); }
-  friend bool operator==(const FeedIterator& a, const FeedIterator& b) { return !(a != b); }
 };
 
 // Accepts {"name": {"dtype": string, "shape": [ints], "data_offsets": [int, int]}, "__metadata__": {string: string}}.
