@@ -1,0 +1,201 @@
+#include "backend/opencl/opencl_device.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace lathe {
+namespace {
+
+size_t bytes_of(const Buffer& b) { return static_cast<size_t>(b.bytes); }
+size_t offset_of(const Buffer& b) { return static_cast<size_t>(b.offset); }
+
+OpenClDeviceId find_device(int index) {
+  std::string reason;
+  const std::vector<OpenClDeviceId> all = opencl_devices(&reason);
+  if (all.empty()) throw DeviceError("opencl: " + reason);
+  LATHE_USER_CHECK(index >= 0 && index < static_cast<int>(all.size()), "opencl:{}: there {} {} device{}; `lathe devices` lists them",
+                   index, all.size() == 1 ? "is" : "are", all.size(), all.size() == 1 ? "" : "s");
+  return all[static_cast<size_t>(index)];
+}
+
+ClContext make_context(OpenClDeviceId id) {
+  const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(id.platform), 0};
+  cl_int status = CL_SUCCESS;
+  ClContext context(opencl_api().clCreateContext(properties, 1, &id.device, nullptr, nullptr, &status));
+  check_opencl(status, "clCreateContext");
+  return context;
+}
+
+// A bound node: its launches in order. Compiled at the first run, which is why the texts of a whole Program go into one
+// build; from then on run() only enqueues.
+class OpenClKernel final : public Kernel {
+ public:
+  OpenClKernel(OpenClDevice& device, std::vector<KernelCall> calls, const KernelArgs& buffers) : device_(device) {
+    for (KernelCall& call : calls) {
+      Launch l;
+      l.text = device.library().add(call.source);
+      l.name = std::move(call.name);
+      for (const CallArg& a : call.args) l.args.push_back(place(a, buffers));
+      for (size_t d = 0; d < 3; ++d) l.global[d] = static_cast<size_t>(call.groups[d]);
+      l.local[0] = static_cast<size_t>(call.group_size);
+      l.global[0] *= l.local[0];
+      launches_.push_back(std::move(l));
+    }
+  }
+
+  void run(Stream& stream) override {
+    const OpenClApi& cl = opencl_api();
+    const cl_command_queue queue = static_cast<OpenClStream&>(stream).queue();
+    for (Launch& l : launches_) {
+      if (!l.kernel) prepare(l);
+      LATHE_CL(cl.clEnqueueNDRangeKernel(queue, l.kernel.get(), 3, nullptr, l.global, l.local, 0, nullptr, nullptr));
+    }
+  }
+
+ private:
+  struct Arg {
+    cl_mem base = nullptr;  // null: only the integer
+    cl_long integer = 0;
+  };
+  struct Launch {
+    const KernelLibrary::Text* text = nullptr;
+    std::string name;
+    std::vector<Arg> args;
+    ClKernel kernel;
+    size_t global[3] = {1, 1, 1}, local[3] = {1, 1, 1};
+  };
+
+  Arg place(const CallArg& a, const KernelArgs& buffers) const {
+    if (a.kind == CallArg::Kind::integer) return {nullptr, a.value};
+    const Buffer& b = a.kind == CallArg::Kind::out  ? buffers.out.at(static_cast<size_t>(a.index))
+                      : a.kind == CallArg::Kind::in ? buffers.in.at(static_cast<size_t>(a.index))
+                                                    : buffers.workspace;
+    const int64_t size = size_of(a.dtype);
+    LATHE_CHECK(b.offset % size == 0, "offset {} is no multiple of {}", b.offset, size);
+    return {device_.segment(b), b.offset / size + a.value};
+  }
+
+  void prepare(Launch& l) {
+    const OpenClApi& cl = opencl_api();
+    l.kernel = device_.library().make(l.text, l.name);
+    cl_uint i = 0;
+    for (const Arg& a : l.args) {
+      if (a.base) LATHE_CL(cl.clSetKernelArg(l.kernel.get(), i++, sizeof a.base, &a.base));
+      LATHE_CL(cl.clSetKernelArg(l.kernel.get(), i++, sizeof a.integer, &a.integer));
+    }
+  }
+
+  OpenClDevice& device_;
+  std::vector<Launch> launches_;
+};
+
+}  // namespace
+
+OpenClStream::OpenClStream(OpenClDevice& device, cl_context context, cl_device_id id) : device_(device) {
+  cl_int status = CL_SUCCESS;
+  queue_ = ClQueue(opencl_api().clCreateCommandQueue(context, id, 0, &status));
+  check_opencl(status, "clCreateCommandQueue");
+}
+
+void OpenClStream::copy_in(const Buffer& dst, const void* src) {
+  if (dst.bytes == 0) return;
+  LATHE_CL(opencl_api().clEnqueueWriteBuffer(queue(), device_.segment(dst), CL_FALSE, offset_of(dst), bytes_of(dst), src, 0, nullptr, nullptr));
+}
+
+void OpenClStream::copy_out(void* dst, const Buffer& src) {
+  if (src.bytes == 0) return;
+  LATHE_CL(opencl_api().clEnqueueReadBuffer(queue(), device_.segment(src), CL_FALSE, offset_of(src), bytes_of(src), dst, 0, nullptr, nullptr));
+}
+
+void OpenClStream::copy(const Buffer& dst, const Buffer& src) {
+  if (src.bytes == 0) return;
+  LATHE_CHECK(dst.bytes >= src.bytes, "{} bytes into {}", src.bytes, dst.bytes);
+  LATHE_CL(opencl_api().clEnqueueCopyBuffer(queue(), device_.segment(src), device_.segment(dst), offset_of(src), offset_of(dst),
+                                            bytes_of(src), 0, nullptr, nullptr));
+}
+
+void OpenClStream::record(Event& event) {
+  cl_event marker = nullptr;
+  LATHE_CL(opencl_api().clEnqueueMarkerWithWaitList(queue(), 0, nullptr, &marker));
+  static_cast<OpenClEvent&>(event).event = ClEvent(marker);
+  // Another queue that waits for the marker makes progress only if it has left this one.
+  LATHE_CL(opencl_api().clFlush(queue()));
+}
+
+void OpenClStream::wait(Event& event) {
+  const cl_event marker = static_cast<OpenClEvent&>(event).event.get();
+  if (!marker) return;
+  LATHE_CL(opencl_api().clEnqueueBarrierWithWaitList(queue(), 1, &marker, nullptr));
+}
+
+void OpenClStream::synchronize() { LATHE_CL(opencl_api().clFinish(queue())); }
+
+OpenClDevice::OpenClDevice(const OpenClDeviceOptions& options, Target target)
+    : id_(find_device(options.index)),
+      target_(std::move(target)),
+      context_(make_context(id_)),
+      style_(is_cpu(id_.device) && !options.force_wide ? LaunchStyle::narrow : LaunchStyle::wide),
+      vector_bytes_(4 * static_cast<int>(device_number<cl_uint>(id_.device, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT))),
+      library_(context_.get(), id_.device, BinaryCache(options.cache_folder)),
+      compute_(*this, context_.get(), id_.device),
+      transfer_(*this, context_.get(), id_.device) {}
+
+OpenClDevice::~OpenClDevice() {
+  const OpenClApi& cl = opencl_api();
+  cl.clFinish(compute_.queue());
+  for (const Staging& s : staging_) cl.clEnqueueUnmapMemObject(transfer_.queue(), s.buffer.get(), s.mapped, 0, nullptr, nullptr);
+  cl.clFinish(transfer_.queue());
+}
+
+void OpenClDevice::allocate(std::span<const int64_t> segment_bytes) {
+  LATHE_CHECK(segments_.empty(), "the arena is allocated once");
+  const OpenClApi& cl = opencl_api();
+  for (const int64_t bytes : segment_bytes) {
+    cl_int status = bytes > target_.largest_allocation ? CL_INVALID_BUFFER_SIZE : CL_SUCCESS;
+    const size_t size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
+    ClBuffer buffer;
+    if (status == CL_SUCCESS) buffer = ClBuffer(cl.clCreateBuffer(context_.get(), CL_MEM_READ_WRITE, size, nullptr, &status));
+    // Drivers may allocate only at first use; the fill is that use.
+    const cl_uchar zero = 0;
+    if (status == CL_SUCCESS)
+      status = cl.clEnqueueFillBuffer(compute_.queue(), buffer.get(), &zero, 1, 0, size, 0, nullptr, nullptr);
+    if (status == CL_SUCCESS) status = cl.clFinish(compute_.queue());
+    if (status != CL_SUCCESS)
+      throw DeviceError(fmt::format("opencl: cannot allocate a segment of {} bytes (arena {} bytes, device memory {} bytes, largest "
+                                    "allocation {} bytes): {}",
+                                    bytes, std::accumulate(segment_bytes.begin(), segment_bytes.end(), int64_t{0}), target_.memory,
+                                    target_.largest_allocation, opencl_error_name(status)));
+    segments_.push_back(std::move(buffer));
+    segment_bytes_.push_back(bytes);
+  }
+}
+
+std::byte* OpenClDevice::allocate_staging(int64_t bytes) {
+  const OpenClApi& cl = opencl_api();
+  const size_t size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
+  cl_int status = CL_SUCCESS;
+  Staging s;
+  s.buffer = ClBuffer(cl.clCreateBuffer(context_.get(), CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, size, nullptr, &status));
+  if (status == CL_SUCCESS)
+    s.mapped = cl.clEnqueueMapBuffer(transfer_.queue(), s.buffer.get(), CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, size, 0, nullptr,
+                                     nullptr, &status);
+  if (status != CL_SUCCESS)
+    throw DeviceError(fmt::format("opencl: cannot allocate {} bytes of staging memory: {}", bytes, opencl_error_name(status)));
+  staging_.push_back(std::move(s));
+  return static_cast<std::byte*>(staging_.back().mapped);
+}
+
+cl_mem OpenClDevice::segment(const Buffer& b) const {
+  const size_t s = static_cast<size_t>(b.segment);
+  LATHE_CHECK(b.segment >= 0 && s < segments_.size() && b.offset >= 0 && b.bytes >= 0 && b.offset + b.bytes <= segment_bytes_[s],
+              "bytes {} + {} of segment {} are outside of the arena", b.offset, b.bytes, b.segment);
+  return segments_[s].get();
+}
+
+std::unique_ptr<Kernel> OpenClDevice::bind(std::vector<KernelCall> calls, const KernelArgs& args) {
+  return std::make_unique<OpenClKernel>(*this, std::move(calls), args);
+}
+
+}  // namespace lathe

@@ -1,0 +1,82 @@
+// A device of the opencl backend: context, two in-order queues (compute and transfer), the arena as cl_mem segments,
+// staging in pinned host memory.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/kernels/call.h"
+#include "backend/opencl/kernel_library.h"
+#include "backend/opencl/opencl_info.h"
+
+namespace lathe {
+
+class OpenClDevice;
+
+class OpenClEvent final : public Event {
+ public:
+  ClEvent event;  // of the latest record(); none before
+};
+
+class OpenClStream final : public Stream {
+ public:
+  OpenClStream(OpenClDevice&, cl_context, cl_device_id);
+
+  void copy_in(const Buffer& dst, const void* src) override;
+  void copy_out(void* dst, const Buffer& src) override;
+  void copy(const Buffer& dst, const Buffer& src) override;
+  void record(Event&) override;
+  void wait(Event&) override;
+  void synchronize() override;
+  cl_command_queue queue() const { return queue_.get(); }
+
+ private:
+  OpenClDevice& device_;
+  ClQueue queue_;
+};
+
+struct OpenClDeviceOptions {
+  int index = 0;
+  bool force_wide = false;   // tests: the GPU form of the kernels on any device
+  std::string cache_folder;  // of compiled programs; "": none
+};
+
+class OpenClDevice final : public Device {
+ public:
+  // UserError when there is no device of that number.
+  OpenClDevice(const OpenClDeviceOptions&, Target);
+  ~OpenClDevice() override;
+
+  const Target& target() const override { return target_; }
+  void allocate(std::span<const int64_t> segment_bytes) override;
+  Stream& stream(Lane lane) override { return lane == Lane::compute ? compute_ : transfer_; }
+  std::unique_ptr<Event> make_event() override { return std::make_unique<OpenClEvent>(); }
+  std::byte* allocate_staging(int64_t bytes) override;
+
+  KernelLibrary& library() { return library_; }
+  LaunchStyle style() const { return style_; }
+  int vector_bytes() const { return vector_bytes_; }
+  cl_mem segment(const Buffer&) const;  // InternalError when the buffer does not lie within the arena
+
+  // Kernels of the calls with their arguments in place; compiled at the first run().
+  std::unique_ptr<Kernel> bind(std::vector<KernelCall>, const KernelArgs&);
+
+ private:
+  OpenClDeviceId id_;
+  Target target_;
+  ClContext context_;
+  LaunchStyle style_;
+  int vector_bytes_;
+  KernelLibrary library_;
+  OpenClStream compute_, transfer_;
+  std::vector<ClBuffer> segments_;
+  std::vector<int64_t> segment_bytes_;
+  struct Staging {
+    ClBuffer buffer;
+    void* mapped = nullptr;
+  };
+  std::vector<Staging> staging_;
+};
+
+}  // namespace lathe

@@ -1,0 +1,64 @@
+#include "backend/opencl/opencl_info.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace lathe {
+
+std::vector<OpenClDeviceId> opencl_devices(std::string* reason) {
+  const OpenClApi* cl = try_opencl_api(reason);
+  if (!cl) return {};
+  cl_uint count = 0;
+  std::vector<cl_platform_id> platforms;
+  if (cl->clGetPlatformIDs(0, nullptr, &count) == CL_SUCCESS && count > 0) {
+    platforms.resize(count);
+    LATHE_CL(cl->clGetPlatformIDs(count, platforms.data(), nullptr));
+  }
+  std::vector<OpenClDeviceId> all;
+  for (const cl_platform_id platform : platforms) {
+    cl_uint devices = 0;
+    if (cl->clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 0, nullptr, &devices) != CL_SUCCESS || devices == 0) continue;
+    std::vector<cl_device_id> ids(devices);
+    LATHE_CL(cl->clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, devices, ids.data(), nullptr));
+    for (const cl_device_id id : ids) all.push_back({platform, id});
+  }
+  if (all.empty() && reason)
+    *reason = platforms.empty() ? "the OpenCL loader found no driver (see /etc/OpenCL/vendors)" : "no OpenCL driver offers a device";
+  return all;
+}
+
+std::string device_text(cl_device_id device, cl_device_info what) {
+  size_t size = 0;
+  LATHE_CL(opencl_api().clGetDeviceInfo(device, what, 0, nullptr, &size));
+  std::string text(size, '\0');
+  LATHE_CL(opencl_api().clGetDeviceInfo(device, what, size, text.data(), nullptr));
+  return text.c_str();  // without the terminating 0
+}
+
+std::string platform_text(cl_platform_id platform, cl_platform_info what) {
+  size_t size = 0;
+  LATHE_CL(opencl_api().clGetPlatformInfo(platform, what, 0, nullptr, &size));
+  std::string text(size, '\0');
+  LATHE_CL(opencl_api().clGetPlatformInfo(platform, what, size, text.data(), nullptr));
+  return text.c_str();
+}
+
+bool is_cpu(cl_device_id device) {
+  return (device_number<cl_device_type>(device, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU) != 0;
+}
+
+Target opencl_target(cl_device_id device) {
+  Target t;
+  t.name = "opencl";
+  t.dtypes = {DType::f32, DType::i32, DType::i64, DType::u8, DType::b8};
+  if (device_text(device, CL_DEVICE_EXTENSIONS).find("cl_khr_fp64") != std::string::npos) t.dtypes.push_back(DType::f64);
+  t.alignment = std::max<int64_t>(128, device_number<cl_uint>(device, CL_DEVICE_MEM_BASE_ADDR_ALIGN) / 8);
+  t.memory = static_cast<int64_t>(device_number<cl_ulong>(device, CL_DEVICE_GLOBAL_MEM_SIZE));
+  t.largest_allocation = static_cast<int64_t>(device_number<cl_ulong>(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE));
+  t.host_memory = false;
+  t.threads = static_cast<int>(device_number<cl_uint>(device, CL_DEVICE_MAX_COMPUTE_UNITS));
+  return t;
+}
+
+}  // namespace lathe

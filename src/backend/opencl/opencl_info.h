@@ -1,0 +1,32 @@
+// What OpenCL says about platforms and devices, as C++ values.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "backend/opencl/opencl_api.h"
+#include "ir/target.h"
+
+namespace lathe {
+
+struct OpenClDeviceId {
+  cl_platform_id platform = nullptr;
+  cl_device_id device = nullptr;
+};
+
+// All devices of all platforms, in the loader's order: number i is "opencl:i". Empty, with a reason, where there are none.
+std::vector<OpenClDeviceId> opencl_devices(std::string* reason = nullptr);
+
+std::string device_text(cl_device_id, cl_device_info);
+std::string platform_text(cl_platform_id, cl_platform_info);
+template <class T>
+T device_number(cl_device_id device, cl_device_info what) {
+  T value{};
+  LATHE_CL(opencl_api().clGetDeviceInfo(device, what, sizeof value, &value, nullptr));
+  return value;
+}
+
+bool is_cpu(cl_device_id);
+Target opencl_target(cl_device_id);  // without native_ops
+
+}  // namespace lathe
