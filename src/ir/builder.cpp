@@ -2,7 +2,7 @@
 
 namespace lathe {
 
-const TensorType& Value::type() const { return builder().graph().type(id_); }
+TensorType Value::type() const { return builder().graph().type(id_); }
 
 Value Builder::input(TensorType type, InputKind kind, std::string name) {
   const ValueId v = graph_.add_value(type);

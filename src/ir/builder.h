@@ -22,8 +22,9 @@ class Value {
     return *builder_;
   }
   ValueId id() const { return id_; }
-  const TensorType& type() const;
-  const Shape& shape() const { return type().shape; }
+  // Copies: a reference into the graph would not survive the next node.
+  TensorType type() const;
+  Shape shape() const { return type().shape; }
   DType dtype() const { return type().dtype; }
   int64_t dim(int axis) const { return shape().dim(axis); }
   int ndim() const { return shape().ndim(); }
