@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <fstream>
 
+#include "backend/cpu/families.h"
 #include "backend/cpu/isa.h"
-#include "backend/cpu/loop.h"
-#include "backend/cpu/matmul.h"
 #include "backend/host_device.h"
 
 namespace lathe {
@@ -15,8 +14,9 @@ namespace {
 
 std::vector<KernelTable::Row> all_rows() {
   std::vector<KernelTable::Row> rows;
-  for (const auto& family : {cpu::loop_rows(), cpu::matmul_rows()})
-    rows.insert(rows.end(), family.begin(), family.end());
+  for (auto* family : {cpu::loop_rows, cpu::matmul_rows, cpu::conv2d_rows, cpu::transpose_rows, cpu::slice_rows, cpu::pad_rows,
+                       cpu::concat_rows, cpu::gather_rows, cpu::iota_rows, cpu::arg_max_rows, cpu::random_uniform_rows})
+    for (const KernelTable::Row& row : family()) rows.push_back(row);
   return rows;
 }
 

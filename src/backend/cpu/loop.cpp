@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/cpu/families.h"
 #include "backend/cpu/host_kernel.h"
 #include "base/checked.h"
 #include "ops/elementwise.h"

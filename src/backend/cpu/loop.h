@@ -33,6 +33,4 @@ class Loop {
   LoopAccumulate first_{}, next_{};  // of registers, of partial results
 };
 
-std::vector<KernelTable::Row> loop_rows();
-
 }  // namespace lathe::cpu

@@ -1,4 +1,4 @@
-#include "backend/cpu/matmul.h"
+#include "backend/cpu/families.h"
 
 #include "backend/cpu/epilogue.h"
 #include "backend/cpu/gemm.h"
