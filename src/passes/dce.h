@@ -1,0 +1,12 @@
+// Drops nodes whose results nobody needs. Input: any verified graph. Keeps: inputs, outputs, the order of nodes.
+// Runs before fuse, which asks who else reads a value.
+#pragma once
+
+#include "passes/pass.h"
+
+namespace lathe {
+
+Graph dce(Graph, const PassContext&);
+Graph drop_dead(Graph);  // the same; other passes clean up with it
+
+}  // namespace lathe

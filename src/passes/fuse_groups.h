@@ -1,0 +1,21 @@
+// Which nodes become one: a partition of the live nodes such that the graph of groups stays acyclic, state reads before
+// state writes included.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "passes/fuse_graph.h"
+
+namespace lathe {
+
+struct FuseGroup {
+  std::string kind;              // "loop", "matmul", "conv2d"; empty: one node as it is
+  std::vector<int32_t> nodes;    // ascending
+};
+
+// In an order in which every group stands behind what it depends on.
+std::vector<FuseGroup> form_groups(const FuseGraph&, int max_inputs);
+
+}  // namespace lathe

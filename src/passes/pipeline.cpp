@@ -1,0 +1,100 @@
+// The pipeline: read it aloud. And the driver, which does for every pass what no pass does itself: skip, verify, time.
+#include <algorithm>
+#include <chrono>
+
+#include "passes/autodiff.h"
+#include "passes/canonicalize.h"
+#include "passes/cse.h"
+#include "passes/dce.h"
+#include "passes/expand.h"
+#include "passes/fold.h"
+#include "passes/fuse.h"
+#include "passes/layout.h"
+#include "passes/pass.h"
+
+namespace lathe {
+namespace {
+
+// Level::lowered also demands state reads before state writes, which is the schedule's to arrange: the plan checks it.
+constexpr PassEntry kPipeline[] = {
+    {"autodiff", autodiff, Level::tensor, true},
+    // Composites have vjps of their own, cheaper than those of their expansions.
+    {"expand", expand, Level::tensor, true},
+    // The cotangent 1 and the zeros of absent cotangents meet their readers.
+    {"fold", fold, Level::tensor},
+    {"layout", layout, Level::tensor},
+    // Rules that ask for the constants 0 and 1, and for reshapes that layout left.
+    {"canonicalize", canonicalize, Level::tensor},
+    // Equal values have one form now.
+    {"cse", cse, Level::tensor},
+    // Dead readers would keep fuse from merging.
+    {"dce", dce, Level::tensor},
+    {"fuse", fuse, Level::tensor},
+};
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j)
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])}));
+  }
+  return row.back();
+}
+
+const PassEntry& find_pass(std::span<const PassEntry> passes, std::string_view name) {
+  const PassEntry* nearest = nullptr;
+  std::vector<std::string_view> names;
+  for (const PassEntry& p : passes) {
+    if (p.name == name) return p;
+    names.push_back(p.name);
+    if (!nearest || edit_distance(p.name, name) < edit_distance(nearest->name, name)) nearest = &p;
+  }
+  const bool close = nearest && edit_distance(nearest->name, name) <= std::max<size_t>(2, name.size() / 3);
+  throw UserError(fmt::format("no pass is named \"{}\"; {}known: {}", name,
+                              close ? fmt::format("did you mean \"{}\"? ", nearest->name) : "", fmt::join(names, ", ")),
+                  Exit::usage);
+}
+
+bool is_disabled(const PipelineOptions& options, const PassEntry& pass) {
+  return std::ranges::find(options.disabled, pass.name) != options.disabled.end();
+}
+
+}  // namespace
+
+std::span<const PassEntry> pipeline() { return kPipeline; }
+
+Graph run_pipeline(Graph g, const PassContext& context, const PipelineOptions& options, std::vector<PassReport>* reports) {
+  return run_passes(pipeline(), std::move(g), context, options, reports);
+}
+
+Graph run_passes(std::span<const PassEntry> passes, Graph g, const PassContext& context, const PipelineOptions& options,
+                 std::vector<PassReport>* reports) {
+  for (const std::string& name : options.disabled)
+    if (find_pass(passes, name).required)
+      throw UserError(fmt::format("pass \"{}\" cannot be disabled: without it the graph cannot be planned", name), Exit::usage);
+  if (!options.stop_after.empty()) find_pass(passes, options.stop_after);
+  if (options.verify) verify(g, Level::tensor, "none (the input of the pipeline)");
+
+  for (const PassEntry& pass : passes) {
+    PassReport report{.name = std::string(pass.name)};
+    if (is_disabled(options, pass)) {
+      report.disabled = true;
+    } else {
+      const Graph before = g;
+      const auto start = std::chrono::steady_clock::now();
+      g = pass.run(std::move(g), context);
+      report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      report.changed = !structurally_equal(before, g);
+      if (options.verify) verify(g, pass.level, pass.name);
+      if (options.on_pass) options.on_pass(pass, before, g);
+    }
+    report.nodes = g.nodes.size();
+    if (reports) reports->push_back(std::move(report));
+    if (pass.name == options.stop_after) break;
+  }
+  return g;
+}
+
+}  // namespace lathe

@@ -1,0 +1,239 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "ops/cast.h"
+#include "ops/elementwise.h"
+#include "ops/full.h"
+#include "ops/grad.h"
+#include "ops/matmul.h"
+#include "ops/reduce.h"
+#include "passes/dce.h"
+#include "passes/identity.h"
+#include "passes/pass.h"
+#include "passes/random_graph.h"
+#include "passes/test_util.h"
+#include "passes/validate.h"
+
+namespace lathe {
+namespace {
+
+Graph small_graph() {
+  Builder b("g");
+  const Value x = b.input({DType::f32, {3, 4}}, InputKind::batch, "x");
+  const Value w = b.input({DType::f32, {4, 2}}, InputKind::param, "w");
+  const Value loss = sum_all(tanh(matmul(x, w)));
+  b.output(loss, OutputKind::metric, "loss");
+  b.update(w, w - grad(loss, Values{w})[0] * 0.1);
+  return b.finish();
+}
+
+Graph drop_half(Graph g, const PassContext&) {
+  return rebuild(g, [](Rebuild& r, const Node& n) -> std::optional<Values> {
+    if (!n.is("tanh")) return std::nullopt;
+    return Values{tanh(r.mapped(n.inputs[0]) * (1 + 1e-6))};
+  });
+}
+
+TEST(Pipeline, ReportsEachPass) {
+  std::vector<PassReport> reports;
+  std::vector<std::string> seen;
+  PipelineOptions options;
+  options.on_pass = [&](const PassEntry& p, const Graph& before, const Graph& after) {
+    seen.push_back(std::string(p.name));
+    EXPECT_NE(before.nodes.size(), 0u);
+    EXPECT_NE(after.nodes.size(), 0u);
+  };
+  const Graph g = run_pipeline(small_graph(), {}, options, &reports);
+  ASSERT_EQ(reports.size(), pipeline().size());
+  ASSERT_EQ(seen.size(), pipeline().size());
+  for (size_t i = 0; i < reports.size(); ++i) {
+    EXPECT_EQ(reports[i].name, pipeline()[i].name);
+    EXPECT_EQ(seen[i], reports[i].name);
+    EXPECT_FALSE(reports[i].disabled);
+  }
+  EXPECT_TRUE(reports[0].changed);   // autodiff
+  EXPECT_FALSE(reports[1].changed);  // expand: no composite here
+  EXPECT_EQ(reports.back().nodes, g.nodes.size());
+}
+
+TEST(Pipeline, NamesAreUnique) {
+  for (const PassEntry& a : pipeline())
+    for (const PassEntry& b : pipeline()) EXPECT_TRUE(&a == &b || a.name != b.name);
+}
+
+TEST(Pipeline, SkipsByName) {
+  std::vector<PassReport> reports;
+  PipelineOptions options;
+  options.disabled = {"fuse", "cse"};
+  options.on_pass = [&](const PassEntry& p, const Graph&, const Graph&) {
+    EXPECT_NE(p.name, "fuse");
+    EXPECT_NE(p.name, "cse");
+  };
+  const Graph g = run_pipeline(small_graph(), {}, options, &reports);
+  EXPECT_TRUE(std::ranges::none_of(g.nodes, [](const Node& n) { return n.is("fused"); }));
+  EXPECT_EQ(std::ranges::count(reports, true, &PassReport::disabled), 2);
+}
+
+TEST(Pipeline, StopsAfter) {
+  std::vector<PassReport> reports;
+  PipelineOptions options;
+  options.stop_after = "expand";
+  run_pipeline(small_graph(), {}, options, &reports);
+  ASSERT_EQ(reports.size(), 2u);
+  EXPECT_EQ(reports.back().name, "expand");
+}
+
+void expect_user_error(const PipelineOptions& options, const std::string& part) {
+  try {
+    run_pipeline(small_graph(), {}, options);
+    FAIL() << "expected: " << part;
+  } catch (const UserError& e) {
+    EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+  }
+}
+
+TEST(Pipeline, RefusesUnknownAndRequiredNames) {
+  PipelineOptions options;
+  options.disabled = {"fuze"};
+  expect_user_error(options, "did you mean \"fuse\"?");
+  options.disabled = {"something_else"};
+  expect_user_error(options, "known: autodiff, ");
+  options.disabled = {"autodiff"};
+  expect_user_error(options, "cannot be disabled");
+  options.disabled = {};
+  options.stop_after = "csee";
+  expect_user_error(options, "did you mean \"cse\"?");
+}
+
+TEST(Pipeline, VerifyNamesTheBrokenPass) {
+  const PassEntry passes[] = {{"identity", identity, Level::tensor},
+                              {"breaks", [](Graph g, const PassContext&) {
+                                 g.nodes.erase(g.nodes.begin());
+                                 return g;
+                               }, Level::tensor}};
+  try {
+    run_passes(passes, small_graph(), {});
+    FAIL();
+  } catch (const InternalError& e) {
+    EXPECT_NE(std::string(e.what()).find("after pass breaks"), std::string::npos) << e.what();
+  }
+}
+
+TEST(Pipeline, IdentityChangesNothing) {
+  const Graph g = small_graph();
+  EXPECT_TRUE(structurally_equal(g, identity(g, {})));
+}
+
+TEST(Validate, NamesThePlantedPass) {
+  std::vector<PassEntry> passes(pipeline().begin(), pipeline().end());
+  EXPECT_TRUE(validate_passes(small_graph(), passes, {}).ok());
+  passes.insert(passes.begin() + 3, {"planted", drop_half, Level::tensor});
+  const PassVerdict v = validate_passes(small_graph(), passes, {});
+  EXPECT_EQ(v.first_bad, "planted");
+  EXPECT_NE(v.why.find("planted"), std::string::npos);
+  ASSERT_EQ(v.passes.size(), passes.size());
+  EXPECT_FALSE(v.passes[0].compared);  // before autodiff nothing can run
+  EXPECT_GT(v.passes[3].error, 1e-8);
+  EXPECT_LT(v.passes[3].error, 1e-4);
+}
+
+TEST(Validate, RelativeError) {
+  const auto t = [](std::vector<double> v) {
+    return HostTensor{{DType::f32, {static_cast<int64_t>(v.size())}}, std::move(v)};
+  };
+  EXPECT_EQ(relative_error(t({1, NAN}), t({1, NAN})), 0);
+  EXPECT_EQ(relative_error(t({1, INFINITY}), t({1, INFINITY})), 0);
+  EXPECT_TRUE(std::isinf(relative_error(t({1, 2}), t({1, NAN}))));
+  EXPECT_NEAR(relative_error(t({1, 10.1}), t({1, 10})), 0.01, 1e-12);
+}
+
+// Random graphs through the whole pipeline and with each optional pass left out: the results of the plain graph.
+void check_random(uint64_t seed, const RandomGraphOptions& options, const Target& target) {
+  const Graph g = random_graph(seed, options);
+  ASSERT_NO_THROW(verify(g, Level::tensor, "random_graph")) << "seed " << seed;
+  PassContext context{target};
+  PipelineOptions only_required;
+  for (const PassEntry& p : pipeline())
+    if (!p.required) only_required.disabled.push_back(std::string(p.name));
+  const Graph plain = run_pipeline(g, context, only_required);
+  const auto inputs = random_inputs(plain, seed);
+  const auto expected = interpret(plain, inputs, Precision::exact);
+
+  std::vector<std::string> runs{""};
+  runs.insert(runs.end(), only_required.disabled.begin(), only_required.disabled.end());
+  for (const std::string& disabled : runs) {
+    PipelineOptions o;
+    if (!disabled.empty()) o.disabled = {disabled};
+    const Graph now = run_pipeline(g, context, o);
+    const auto results = interpret(now, inputs, Precision::exact);
+    for (size_t i = 0; i < results.size(); ++i)
+      ASSERT_LT(relative_error(results[i], expected[i]), 1e-9)
+          << "seed " << seed << ", without \"" << disabled << "\", output " << g.outputs[i].name << "\n" << print(g);
+  }
+}
+
+class RandomGraphs : public ::testing::TestWithParam<int> {};
+
+TEST_P(RandomGraphs, KeepTheirResults) {
+  Target all, some;
+  some.native_ops = {"matmul", "softmax"};
+  some.fuse_max_inputs = 4;
+  for (int i = 0; i < 25; ++i) {
+    const uint64_t seed = static_cast<uint64_t>(GetParam() * 1000 + i);
+    check_random(seed, {.nodes = 10 + i * 3, .gradient = i % 2 == 0}, i % 3 == 0 ? some : all);
+    if (HasFatalFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomGraphs, ::testing::Range(0, 8));
+
+// About 20,000 nodes after autodiff: layers with bias, activation, skip and a momentum update gated by one flag.
+Graph deep_graph(int layers) {
+  Builder b("deep");
+  const TensorType act{DType::f32, {8, 16}};
+  Value x = b.input(act, InputKind::batch, "x");
+  const Value lr = b.input({DType::f32, {}}, InputKind::step, "lr");
+  Values params;
+  for (int i = 0; i < layers; ++i) {
+    Origin origin(b, "layer" + std::to_string(i));
+    const std::string name = "l" + std::to_string(i);
+    const Value w = b.input({DType::f32, {16, 16}}, InputKind::param, name + ".w");
+    const Value bias = b.input({DType::f32, {16}}, InputKind::param, name + ".b");
+    params.insert(params.end(), {w, bias});
+    const Value h = relu(matmul(x, w) + bias);
+    x = i % 2 ? x + h : h;
+  }
+  const Value loss = sum_all(square(x)) * 0.5;
+  const Values g = grad(loss, params);
+  Value ok = is_finite(loss);
+  for (const Value& v : g) ok = logical_and(ok, is_finite(sum_all(square(v))));
+  for (size_t i = 0; i < g.size(); ++i) {
+    const Value m = b.input(params[i].type(), InputKind::optimizer, "m" + std::to_string(i));
+    const Value now = m * 0.9 + g[i];
+    b.update(m, select(ok, now, m));
+    b.update(params[i], select(ok, params[i] - lr * now, params[i]));
+  }
+  b.output(loss, OutputKind::metric, "loss");
+  return b.finish();
+}
+
+TEST(Pipeline, TwentyThousandNodesInASecond) {
+  const Graph g = deep_graph(500);
+  std::vector<PassReport> reports;
+  const auto start = std::chrono::steady_clock::now();
+  const Graph out = run_pipeline(g, {}, {}, &reports);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::string text;
+  for (const PassReport& r : reports) text += fmt::format("  {:<14}{:8.1f} ms {:8} nodes\n", r.name, r.seconds * 1e3, r.nodes);
+  std::printf("%s  with checks   %8.1f ms\n", text.c_str(), seconds * 1e3);
+  EXPECT_GE(reports[0].nodes, 20000u);
+  double passes = 0;
+  for (const PassReport& r : reports) passes += r.seconds;
+  EXPECT_LT(passes, 1.0);
+}
+
+}  // namespace
+}  // namespace lathe

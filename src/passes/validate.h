@@ -1,0 +1,37 @@
+// Translation validation: runs a graph before and after each pass on the interpreter, in f64, and names the first pass
+// that changes a number. Behind `lathe selftest --passes`.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ir/interpret.h"
+#include "passes/pass.h"
+
+namespace lathe {
+
+struct PassCheck {
+  std::string name;
+  bool compared = false;  // false: the pass changed nothing, or the graph before it holds `grad` and cannot run
+  double error = 0;       // largest relative error of an output, over its largest element
+  std::string output;     // which
+};
+
+struct PassVerdict {
+  std::vector<PassCheck> passes;
+  std::string first_bad;  // empty: every pass keeps the numbers
+  std::string why;        // error of the first bad pass in words
+  bool ok() const { return first_bad.empty(); }
+};
+
+using InputMaker = std::function<std::vector<HostTensor>(const Graph&, uint64_t seed)>;
+
+// `make_inputs` defaults to random_inputs().
+PassVerdict validate_passes(const Graph&, std::span<const PassEntry>, const PassContext&, uint64_t seed = 1,
+                            const InputMaker& make_inputs = {});
+
+// |a - b| over the largest finite |b|; NaN and infinities must agree in place, else the error is infinite.
+double relative_error(const HostTensor& a, const HostTensor& b);
+
+}  // namespace lathe
