@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <limits>
+#include <utility>
 
 #include "base/checked.h"
 #include "base/error.h"

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <map>
+#include <tuple>
 #include <type_traits>
 
 #include "base/error.h"

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <type_traits>
 
-#include "base/checked.h"
 #include "train/recipe_keys.h"
 
 namespace lathe {
