@@ -1,0 +1,154 @@
+// Every sample of every op that the table accepts, in the narrow (CPU) and the wide (GPU) form, against the reference.
+#include "backend/opencl/opencl_kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "backend/opencl/batch_test.h"
+#include "base/philox.h"
+#include "ops/elementwise.h"
+#include "ops/fused.h"
+#include "ops/matmul.h"
+#include "ops/random_uniform.h"
+#include "ops/reduce.h"
+#include "ops/registry.h"
+#include "ops/sample.h"
+#include "ops/transpose.h"
+
+namespace lathe {
+namespace {
+
+// Relative to the largest value of a tensor. OpenCL allows some units in the last place per function; sums of the
+// samples stay within some tens of roundings.
+constexpr double kTolerance = 1e-5;
+
+Sample as_f64(Sample s) {
+  for (SampleInput& in : s.inputs)
+    if (in.type.dtype == DType::f32) in.type.dtype = DType::f64;
+  return s;
+}
+
+// Shapes that the samples of ops leave out: split reductions, long columns, several matmul panels and row blocks.
+void add_large(DeviceBatch& batch) {
+  const auto add = [&](const char* label, const std::vector<TensorType>& types, auto&& build) {
+    Builder b("large");
+    Values x;
+    Sample s{label, {}, nullptr};
+    for (size_t i = 0; i < types.size(); ++i) {
+      x.push_back(b.input(types[i], InputKind::batch, fmt::format("x{}", i)));
+      s.inputs.push_back({types[i]});
+    }
+    b.output(build(x), OutputKind::result, "y");
+    EXPECT_EQ(batch.add(label, b.finish(), sample_inputs(s, 5)), "");
+  };
+  const auto f32 = [](Shape s) { return TensorType{DType::f32, s}; };
+  add("sum of 600,000", {f32({600, 1000})}, [](const Values& x) { return sum_all(x[0]); });
+  add("sum of 5,000 rows", {f32({5000, 70})}, [](const Values& x) { return reduce_sum(x[0], {0}); });
+  add("sum of outer and inner", {f32({300, 3, 500})}, [](const Values& x) { return reduce_sum(x[0], {0, 2}); });
+  add("maximum of 300,000", {f32({300000})}, [](const Values& x) { return reduce_max(x[0], {0}); });
+  add("integers that would wrap", {{DType::i32, {3, 9}}}, [](const Values& x) { return reduce_sum(x[0], {1}); });
+  add("transpose", {f32({130, 3, 257})}, [](const Values& x) { return transpose(x[0], {2, 1, 0}); });
+  for (const bool ta : {false, true})
+    for (const bool tb : {false, true})
+      add("matmul", {f32(ta ? Shape{600, 211} : Shape{211, 600}), f32(tb ? Shape{100, 600} : Shape{600, 100})},
+          [&](const Values& x) { return matmul(x[0], x[1], ta, tb); });
+  add("batched matmul", {f32({5, 70, 33}), f32({5, 33, 65})}, [](const Values& x) { return matmul(x[0], x[1]); });
+}
+
+void add_samples(DeviceBatch& batch, const Target& target, std::map<std::string, int>& declined) {
+  for (const OpDef* op : registry().all()) {
+    if (opencl_kernels().candidates(op->name()).empty()) continue;
+    for (const Sample& s : op->samples()) {
+      const std::string reason = batch.add(fmt::format("{} {}", op->name(), s.label), sample_graph(*op, s), sample_inputs(s, 3));
+      if (!reason.empty()) ++declined[reason];
+    }
+  }
+  if (std::ranges::find(target.dtypes, DType::f64) == target.dtypes.end()) return;
+  for (const char* name : {"mul", "exp", "max", "reduce_sum", "matmul"}) {
+    const OpDef* op = registry().find(name);
+    for (const Sample& s : op->samples()) {
+      const Sample t = as_f64(s);
+      EXPECT_EQ(batch.add(fmt::format("{} {} in f64", name, s.label), sample_graph(*op, t), sample_inputs(t, 3)), "");
+    }
+  }
+}
+
+void agrees_with_reference(bool wide) {
+  std::string reason;
+  OpenClDeviceOptions options;
+  options.force_wide = wide;
+  const auto device = open_test_device(options, &reason);
+  if (!device) GTEST_SKIP() << reason;
+  DeviceBatch batch(*device);
+  std::map<std::string, int> declined;
+  add_samples(batch, device->target(), declined);
+  add_large(batch);
+  EXPECT_GT(batch.size(), 250u);
+  for (const auto& [why, count] : declined) EXPECT_EQ(why.find("a fused node of kind "), 0u) << why;
+  batch.run(kTolerance);
+  EXPECT_EQ(device->library().builds(), 1);
+}
+
+TEST(OpenClKernels, NarrowAgreesWithReference) { agrees_with_reference(false); }
+TEST(OpenClKernels, WideAgreesWithReference) { agrees_with_reference(true); }
+
+TEST(OpenClKernels, SpecialValues) {
+  std::string reason;
+  const auto device = open_test_device({}, &reason);
+  if (!device) GTEST_SKIP() << reason;
+  DeviceBatch batch(*device);
+  const double inf = HUGE_VAL, nan = std::nan("");
+  const HostTensor odd{{DType::f32, {8}}, {inf, -inf, nan, 0, -0.0, 3e9, -3e9, 1e38}};
+  const HostTensor other{{DType::f32, {8}}, {1, nan, 2, 0, 1, -1, nan, 1e38}};
+  const auto add = [&](const char* op, std::vector<HostTensor> in, ParamsPtr params) {
+    Sample s{op, {}, std::move(params)};
+    for (const HostTensor& t : in) s.inputs.push_back({t.type});
+    EXPECT_EQ(batch.add(op, sample_graph(*registry().find(op), s), std::move(in)), "");
+  };
+  add("max", {odd, other}, make_params(NoParams{}));
+  add("min", {odd, other}, make_params(NoParams{}));
+  add("is_finite", {odd}, make_params(NoParams{}));
+  add("reduce_max", {odd}, make_params(ReduceParams{{0}, false}));
+  for (const char* to : {"i32", "i64", "u8", "bool"})
+    add("cast", {odd}, registry().find("cast")->from_attrs({{"dtype", *parse_dtype(to)}}));
+  add("add", {{{DType::u8, {3}}, {200, 3, 255}}, {{DType::u8, {3}}, {100, 4, 0}}}, make_params(NoParams{}));
+  add("sub", {{{DType::u8, {3}}, {1, 3, 255}}, {{DType::u8, {3}}, {100, 4, 0}}}, make_params(NoParams{}));
+  add("reduce_sum", {{{DType::u8, {4}}, {200, 3, 255, 9}}}, make_params(ReduceParams{{0}, false}));
+  batch.run(kTolerance);
+}
+
+TEST(OpenClKernels, RandomBitsAreThoseOfTheHost) {
+  std::string reason;
+  const auto device = open_test_device({}, &reason);
+  if (!device) GTEST_SKIP() << reason;
+  DeviceBatch batch(*device);
+  // A seed and a step beyond 32 bits, which f64 holds exactly.
+  Sample s{"bits", {{{DType::i64, {2}}}, {{DType::i64, {3}}}}, make_params(RandomUniformParams{7, {3, 21}})};
+  const HostTensor key{{DType::i64, {2}}, {1234567890123, 9}}, index{{DType::i64, {3}}, {5, 0, 4294967295.0}};
+  ASSERT_EQ(batch.add("random", sample_graph(random_uniform_op, s), {key, index}), "");
+  batch.run(0);
+}
+
+TEST(OpenClKernels, FusedMatmulDeclines) {
+  Builder b("body");
+  const Value x = b.input({DType::f32, {4, 5}}, InputKind::batch, "x"), w = b.input({DType::f32, {5, 6}}, InputKind::batch, "w");
+  b.output(relu(matmul(x, w)), OutputKind::result, "y");
+  const auto body = std::make_shared<const Graph>(b.finish());
+  const Node n{&fused_op, make_params(FusedParams{"matmul", body}), {}, {}, ""};
+  const Target target;
+  const Site site{n, {{DType::f32, {4, 5}}, {DType::f32, {5, 6}}}, {{DType::f32, {4, 6}}}, target};
+  EXPECT_EQ(opencl_kernels().candidates("fused")[0].candidate.accepts(site), "a fused node of kind matmul");
+}
+
+TEST(OpenClKernels, DeclinesTypesThatTheDeviceLacks) {
+  Target target;  // without f64
+  const Node n{registry().find("exp"), make_params(NoParams{}), {}, {}, ""};
+  const Site site{n, {{DType::f64, {4}}}, {{DType::f64, {4}}}, target};
+  EXPECT_EQ(opencl_kernels().candidates("exp")[0].candidate.accepts(site), "the device does not compute in f64");
+}
+
+}  // namespace
+}  // namespace lathe
