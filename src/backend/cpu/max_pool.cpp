@@ -1,0 +1,210 @@
+// max_pool, max_pool_grad, max_pool_pick: vectors run over channels. The position of a maximum is found anew from x
+// where it is needed; nothing is kept from the forward pass.
+#include "ops/max_pool.h"
+
+#include "backend/cpu/families.h"
+#include "backend/cpu/host_kernel.h"
+#include "backend/cpu/pool_window.h"
+#include "base/checked.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backend/cpu/max_pool.cpp"
+#include <hwy/foreach_target.h>  // compiles this file once per instruction set
+#include <hwy/highway.h>
+
+#include "backend/cpu/simd_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lathe::cpu::HWY_NAMESPACE {
+namespace {
+
+// Calls f(d, c) for channels [begin, end): d is a vector tag, or a tag of one lane for the rest.
+template <class T, class F>
+HWY_INLINE void for_each_channel(int64_t begin, int64_t end, F&& f) {
+  const hn::ScalableTag<T> d;
+  const hn::CappedTag<T, 1> d1;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t c = begin;
+  for (; c + lanes <= end; c += lanes) f(d, c);
+  for (; c < end; ++c) f(d1, c);
+}
+
+// A NaN beats every number, the first of equals stays.
+template <class D, class V>
+HWY_INLINE hn::Mask<D> beats(D, V x, V best) {
+  return hn::Or(hn::Gt(x, best), hn::And(hn::Ne(x, x), hn::Eq(best, best)));
+}
+
+// One row of windows of one image.
+template <class T>
+void forward(const PoolGeometry& g, T* y, const T* x, int64_t oh) {
+  const Range rows = window_inputs(oh, g.kernel_h, g.stride_h, g.pad_top, g.in_h);
+  for (int64_t ow = 0; ow < g.out_w; ++ow) {
+    const Range cols = window_inputs(ow, g.kernel_w, g.stride_w, g.pad_left, g.in_w);
+    T* out = y + (oh * g.out_w + ow) * g.channels;
+    for_each_channel<T>(0, g.channels, [&](auto d, int64_t c) HWY_ATTR {
+      auto best = hn::LoadU(d, x + (rows.begin * g.in_w + cols.begin) * g.channels + c);
+      for (int64_t ih = rows.begin; ih < rows.end; ++ih)
+        for (int64_t iw = cols.begin; iw < cols.end; ++iw)
+          best = max_nan(d, hn::LoadU(d, x + (ih * g.in_w + iw) * g.channels + c), best);
+      hn::StoreU(best, d, out + c);
+    });
+  }
+}
+
+// What is read at the maximum: t for pick.
+template <class T>
+void pick(const PoolGeometry& g, T* y, const T* t, const T* x, int64_t oh) {
+  const Range rows = window_inputs(oh, g.kernel_h, g.stride_h, g.pad_top, g.in_h);
+  for (int64_t ow = 0; ow < g.out_w; ++ow) {
+    const Range cols = window_inputs(ow, g.kernel_w, g.stride_w, g.pad_left, g.in_w);
+    T* out = y + (oh * g.out_w + ow) * g.channels;
+    for_each_channel<T>(0, g.channels, [&](auto d, int64_t c) HWY_ATTR {
+      const int64_t first = (rows.begin * g.in_w + cols.begin) * g.channels + c;
+      auto best = hn::LoadU(d, x + first), picked = hn::LoadU(d, t + first);
+      for (int64_t ih = rows.begin; ih < rows.end; ++ih)
+        for (int64_t iw = cols.begin; iw < cols.end; ++iw) {
+          const int64_t at = (ih * g.in_w + iw) * g.channels + c;
+          const auto v = hn::LoadU(d, x + at);
+          const auto better = beats(d, v, best);
+          best = hn::IfThenElse(better, v, best);
+          picked = hn::IfThenElse(better, hn::LoadU(d, t + at), picked);
+        }
+      hn::StoreU(picked, d, out + c);
+    });
+  }
+}
+
+// Channels [c0, c1) of one image: dx starts at zero, windows add in their order.
+template <class T>
+void backward(const PoolGeometry& g, T* dx, const T* dy, const T* x, int64_t c0, int64_t c1) {
+  for (int64_t i = 0; i < g.in_h * g.in_w; ++i) std::fill(dx + i * g.channels + c0, dx + i * g.channels + c1, T{0});
+  for (int64_t oh = 0; oh < g.out_h; ++oh) {
+    const Range rows = window_inputs(oh, g.kernel_h, g.stride_h, g.pad_top, g.in_h);
+    for (int64_t ow = 0; ow < g.out_w; ++ow) {
+      const Range cols = window_inputs(ow, g.kernel_w, g.stride_w, g.pad_left, g.in_w);
+      const T* in = dy + (oh * g.out_w + ow) * g.channels;
+      for_each_channel<T>(c0, c1, [&](auto d, int64_t c) HWY_ATTR {
+        auto best = hn::LoadU(d, x + (rows.begin * g.in_w + cols.begin) * g.channels + c);
+        auto where = hn::Zero(d), tap = hn::Zero(d);
+        for (int64_t ih = rows.begin; ih < rows.end; ++ih)
+          for (int64_t iw = cols.begin; iw < cols.end; ++iw) {
+            const auto v = hn::LoadU(d, x + (ih * g.in_w + iw) * g.channels + c);
+            const auto better = beats(d, v, best);
+            best = hn::IfThenElse(better, v, best);
+            where = hn::IfThenElse(better, tap, where);
+            tap = hn::Add(tap, hn::Set(d, T{1}));
+          }
+        const auto flow = hn::LoadU(d, in + c);
+        tap = hn::Zero(d);
+        for (int64_t ih = rows.begin; ih < rows.end; ++ih)
+          for (int64_t iw = cols.begin; iw < cols.end; ++iw) {
+            T* out = dx + (ih * g.in_w + iw) * g.channels + c;
+            hn::StoreU(hn::Add(hn::LoadU(d, out), hn::IfThenElseZero(hn::Eq(where, tap), flow)), d, out);
+            tap = hn::Add(tap, hn::Set(d, T{1}));
+          }
+      });
+    }
+  }
+}
+
+void forward_f32(const PoolGeometry& g, float* y, const float* x, int64_t oh) { forward(g, y, x, oh); }
+void forward_f64(const PoolGeometry& g, double* y, const double* x, int64_t oh) { forward(g, y, x, oh); }
+void pick_f32(const PoolGeometry& g, float* y, const float* t, const float* x, int64_t oh) { pick(g, y, t, x, oh); }
+void pick_f64(const PoolGeometry& g, double* y, const double* t, const double* x, int64_t oh) { pick(g, y, t, x, oh); }
+void backward_f32(const PoolGeometry& g, float* dx, const float* dy, const float* x, int64_t c0, int64_t c1) {
+  backward(g, dx, dy, x, c0, c1);
+}
+void backward_f64(const PoolGeometry& g, double* dx, const double* dy, const double* x, int64_t c0, int64_t c1) {
+  backward(g, dx, dy, x, c0, c1);
+}
+
+}  // namespace
+}  // namespace lathe::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lathe::cpu {
+namespace {
+
+HWY_EXPORT(forward_f32);
+HWY_EXPORT(forward_f64);
+HWY_EXPORT(pick_f32);
+HWY_EXPORT(pick_f64);
+HWY_EXPORT(backward_f32);
+HWY_EXPORT(backward_f64);
+
+constexpr int64_t kChannelStrip = 64;
+
+void forward(const PoolGeometry& g, float* y, const float* x, int64_t oh) { HWY_DYNAMIC_DISPATCH(forward_f32)(g, y, x, oh); }
+void forward(const PoolGeometry& g, double* y, const double* x, int64_t oh) { HWY_DYNAMIC_DISPATCH(forward_f64)(g, y, x, oh); }
+void pick(const PoolGeometry& g, float* y, const float* t, const float* x, int64_t oh) {
+  HWY_DYNAMIC_DISPATCH(pick_f32)(g, y, t, x, oh);
+}
+void pick(const PoolGeometry& g, double* y, const double* t, const double* x, int64_t oh) {
+  HWY_DYNAMIC_DISPATCH(pick_f64)(g, y, t, x, oh);
+}
+void backward(const PoolGeometry& g, float* dx, const float* dy, const float* x, int64_t c0, int64_t c1) {
+  HWY_DYNAMIC_DISPATCH(backward_f32)(g, dx, dy, x, c0, c1);
+}
+void backward(const PoolGeometry& g, double* dx, const double* dy, const double* x, int64_t c0, int64_t c1) {
+  HWY_DYNAMIC_DISPATCH(backward_f64)(g, dx, dy, x, c0, c1);
+}
+
+template <class F>
+auto dispatch_float(DType t, F&& f) {
+  return t == DType::f64 ? f(double{}) : f(float{});
+}
+
+std::unique_ptr<Kernel> bind_forward(Device& device, const Site& site, const KernelArgs& args) {
+  const HostArgs host(device, args);
+  const PoolGeometry g = pool_geometry("max_pool", site.in[0].shape, site.node.get<PoolParams>());
+  const int64_t in = g.in_h * g.in_w * g.channels, out = g.out_h * g.out_w * g.channels;
+  return dispatch_float(site.in[0].dtype, [&](auto t) {
+    using T = decltype(t);
+    return host_kernel([=, &pool = host.pool, y = host.y<T>(), x = host.x<T>(0)] {
+      pool.run(g.batch * g.out_h, [&](int64_t row) { forward(g, y + row / g.out_h * out, x + row / g.out_h * in, row % g.out_h); });
+    });
+  });
+}
+
+std::unique_ptr<Kernel> bind_pick(Device& device, const Site& site, const KernelArgs& args) {
+  const HostArgs host(device, args);
+  const PoolGeometry g = pool_geometry("max_pool_pick", site.in[1].shape, site.node.get<PoolParams>());
+  const int64_t in = g.in_h * g.in_w * g.channels, out = g.out_h * g.out_w * g.channels;
+  return dispatch_float(site.in[0].dtype, [&](auto zero) {
+    using T = decltype(zero);
+    return host_kernel([=, &pool = host.pool, y = host.y<T>(), t = host.x<T>(0), x = host.x<T>(1)] {
+      pool.run(g.batch * g.out_h, [&](int64_t row) {
+        const int64_t n = row / g.out_h;
+        pick(g, y + n * out, t + n * in, x + n * in, row % g.out_h);
+      });
+    });
+  });
+}
+
+std::unique_ptr<Kernel> bind_backward(Device& device, const Site& site, const KernelArgs& args) {
+  const HostArgs host(device, args);
+  const PoolGeometry g = pool_geometry("max_pool_grad", site.in[1].shape, site.node.get<PoolParams>());
+  const int64_t in = g.in_h * g.in_w * g.channels, out = g.out_h * g.out_w * g.channels, strips = ceil_div(g.channels, kChannelStrip);
+  return dispatch_float(site.in[0].dtype, [&](auto t) {
+    using T = decltype(t);
+    return host_kernel([=, &pool = host.pool, dx = host.y<T>(), dy = host.x<T>(0), x = host.x<T>(1)] {
+      pool.run(g.batch * strips, [&](int64_t task) {
+        const int64_t n = task / strips, c = task % strips * kChannelStrip;
+        backward(g, dx + n * in, dy + n * out, x + n * in, c, std::min(c + kChannelStrip, g.channels));
+      });
+    });
+  });
+}
+
+}  // namespace
+
+std::vector<KernelTable::Row> max_pool_rows() {
+  return {{"max_pool", {"cpu_max_pool", accepts_all, nullptr, bind_forward}},
+          {"max_pool_grad", {"cpu_max_pool_grad", accepts_all, nullptr, bind_backward}},
+          {"max_pool_pick", {"cpu_max_pool_pick", accepts_all, nullptr, bind_pick}}};
+}
+
+}  // namespace lathe::cpu
+#endif
