@@ -27,7 +27,8 @@ class Parser {
   Graph graph() {
     if (++depth_ > kMaxDepth) fail("bodies are nested too deeply");
     keyword("graph");
-    std::string name(word());
+    skip_space();
+    std::string name = peek() == '"' ? string() : std::string(word());
     if (name == "_") name.clear();
     Builder b(name);
     std::unordered_map<std::string, Value> values;
@@ -70,6 +71,7 @@ class Parser {
   }
 
   void node(Builder& b, std::unordered_map<std::string, Value>& values) {
+    const size_t start = at_;  // errors of the node as a whole are reported here
     std::vector<std::pair<std::string, TensorType>> results;
     do {
       std::string id = value_name();
@@ -94,9 +96,11 @@ class Parser {
     if (accept('{')) attrs = attributes();
     std::string origin;
     if (accept('@')) origin = string();
+    const size_t end = at_;
     try {
       b.set_origin(origin);
       const Values out = b.add(*op, args, op->from_attrs(attrs));
+      at_ = start;
       if (out.size() != results.size()) fail(fmt::format("`{}` has {} outputs", op_name, out.size()));
       for (size_t i = 0; i < out.size(); ++i) {
         if (out[i].type() != results[i].second)
@@ -106,8 +110,10 @@ class Parser {
       }
     } catch (const UserError& e) {
       if (failed_) throw;
+      at_ = start;
       fail(e.what());
     }
+    at_ = end;
   }
 
   Attrs attributes() {

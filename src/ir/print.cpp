@@ -12,6 +12,15 @@ std::string quoted(const std::string& s) {
   return text.substr(3, text.size() - 4);
 }
 
+// A word stands as it is.
+std::string graph_name(const std::string& name) {
+  const auto is_word = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
+  };
+  if (name.empty()) return "_";
+  return std::ranges::all_of(name, is_word) ? name : quoted(name);
+}
+
 class Printer {
  public:
   explicit Printer(const Graph& g) : g_(g) {
@@ -23,7 +32,7 @@ class Printer {
   }
 
   std::string graph() const {
-    std::string out = fmt::format("graph {} {{\n", g_.name.empty() ? "_" : g_.name);
+    std::string out = fmt::format("graph {} {{\n", graph_name(g_.name));
     for (const Input& in : g_.inputs)
       out += fmt::format("  input {}: {} {} {}\n", name(in.value), type(in.value), to_string(in.kind), quoted(in.name));
     for (const Node& n : g_.nodes) out += "  " + node(n) + "\n";
