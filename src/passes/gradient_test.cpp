@@ -1,0 +1,335 @@
+// Derivatives against finite differences, in f64 on the reference interpreter.
+//
+// First order, for every differentiable op and sample: with L = sum_i <c_i, y_i> and a random direction v,
+// <grad L, v> must equal the central difference of L along v. Second order, for small networks: the derivative of
+// <grad L, v> against the central difference of grad L along v.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "base/philox.h"
+#include "ir/builder.h"
+#include "ir/interpret.h"
+#include "ir/verify.h"
+#include "ops/attention.h"
+#include "ops/avg_pool.h"
+#include "ops/batch_norm.h"
+#include "ops/conv2d.h"
+#include "ops/cross_entropy.h"
+#include "ops/elementwise.h"
+#include "ops/full.h"
+#include "ops/grad.h"
+#include "ops/layer_norm.h"
+#include "ops/matmul.h"
+#include "ops/max_pool.h"
+#include "ops/reduce.h"
+#include "ops/registry.h"
+#include "ops/reshape.h"
+#include "ops/sample.h"
+#include "ops/softmax.h"
+#include "passes/autodiff.h"
+
+namespace lathe {
+namespace {
+
+// Steps of the differences and what they may miss by, relative to the sum of |terms| of the inner product. The
+// truncation error is O(h^4), the rounding error about 1e-16 / h. A maximum that changes hands inside a step spoils the
+// difference: the shorter step gets past it.
+struct Step {
+  double h, tolerance;
+};
+constexpr Step kSteps[] = {{1e-4, 1e-9}, {1e-6, 1e-7}};
+constexpr Step kSecondStep = {1e-4, 1e-8};
+
+std::vector<double> random_values(size_t n, uint64_t seed, double lo = -1, double hi = 1) {
+  const CounterRng rng(seed, 77, 0, 0);
+  std::vector<double> out(n);
+  for (size_t i = 0; i < n; ++i) out[i] = lo + static_cast<double>(rng.uniform(i)) * (hi - lo);
+  return out;
+}
+
+using Inputs = std::vector<HostTensor>;
+
+Inputs moved(Inputs x, const Inputs& direction, double by) {
+  for (size_t k = 0; k < x.size(); ++k)
+    for (size_t i = 0; i < x[k].data.size() && i < direction[k].data.size(); ++i) x[k].data[i] += by * direction[k].data[i];
+  return x;
+}
+
+// f'(0) by the five-point rule, for every element of the results of f.
+std::vector<double> central_difference(const std::function<std::vector<double>(double)>& f, double h) {
+  const auto a = f(-2 * h), b = f(-h), c = f(h), d = f(2 * h);
+  std::vector<double> out(a.size());
+  for (size_t i = 0; i < out.size(); ++i) out[i] = (a[i] - 8 * b[i] + 8 * c[i] - d[i]) / (12 * h);
+  return out;
+}
+
+struct Dot {
+  double value = 0, size = 0;  // the sum and the sum of absolute terms
+  void add(const std::vector<double>& a, const std::vector<double>& b) {
+    for (size_t i = 0; i < a.size(); ++i) {
+      value += a[i] * b[i];
+      size += std::abs(a[i] * b[i]);
+    }
+  }
+};
+
+// The graph of L = sum_i <c_i, y_i> over the sample's inputs and c; gradients by all float inputs of the sample follow.
+struct Checked {
+  Graph loss, gradients;
+  std::vector<size_t> wrt;  // positions of the float inputs
+  Inputs inputs;            // of both graphs
+};
+
+Checked checked_graphs(const OpDef& op, const Sample& s, uint64_t seed) {
+  Checked out;
+  const auto build = [&](bool with_gradients) {
+    Builder b("check");
+    Values x;
+    for (size_t i = 0; i < s.inputs.size(); ++i) x.push_back(b.input(s.inputs[i].type, InputKind::batch, "x" + std::to_string(i)));
+    Value loss;
+    Inputs weights;
+    for (const Value& y : b.add(op, x, s.params)) {
+      if (!is_float(y.dtype())) continue;
+      const std::string name = "c" + std::to_string(weights.size());
+      const Value c = b.input(y.type(), InputKind::batch, name);
+      weights.push_back({y.type(), random_values(static_cast<size_t>(y.type().numel()), seed + 100 + weights.size())});
+      const Value term = sum_all(c * y);
+      loss = loss ? loss + term : term;
+    }
+    if (loss && !with_gradients) {
+      b.output(loss, OutputKind::result, "loss");
+      out.inputs = sample_inputs(s, seed);
+      out.inputs.insert(out.inputs.end(), weights.begin(), weights.end());
+    }
+    if (loss && with_gradients) {
+      Values wrt;
+      for (size_t i = 0; i < x.size(); ++i)
+        if (is_float(x[i].dtype())) {
+          wrt.push_back(x[i]);
+          out.wrt.push_back(i);
+        }
+      if (wrt.empty()) return b.finish();
+      const Values d = grad(loss, wrt);
+      for (size_t i = 0; i < d.size(); ++i) b.output(d[i], OutputKind::result, "d" + std::to_string(i));
+    }
+    return b.finish();
+  };
+  out.loss = build(false);
+  out.gradients = autodiff(build(true), PassContext{});
+  verify(out.gradients, Level::lowered, "autodiff");
+  return out;
+}
+
+TEST(Gradient, EveryOpAndSampleAgreesWithFiniteDifferences) {
+  int checks = 0;
+  for (const OpDef* op : registry().all()) {
+    if (!op->is_differentiable()) continue;
+    uint64_t seed = 1;
+    bool checked = false;
+    for (const Sample& s : op->samples()) {
+      SCOPED_TRACE(fmt::format("{}/{}", op->name(), s.label));
+      const Checked g = checked_graphs(*op, s, ++seed);
+      if (g.wrt.empty()) continue;
+      Inputs direction(g.inputs.size());
+      for (size_t i : g.wrt) direction[i] = {g.inputs[i].type, random_values(g.inputs[i].data.size(), seed + 200 + i)};
+      const auto gradients = interpret(g.gradients, g.inputs, Precision::exact);
+      Dot dot;
+      for (size_t k = 0; k < g.wrt.size(); ++k) dot.add(gradients[k].data, direction[g.wrt[k]].data);
+      const auto loss = [&](double by) { return interpret(g.loss, moved(g.inputs, direction, by), Precision::exact)[0].data; };
+      std::string misses;
+      bool agrees = false;
+      for (const Step& step : kSteps) {
+        const double want = central_difference(loss, step.h)[0];
+        agrees = agrees || std::abs(dot.value - want) <= step.tolerance * (1 + dot.size);
+        misses += fmt::format(" difference {} with step {};", want, step.h);
+      }
+      EXPECT_TRUE(agrees) << "vjp " << dot.value << "," << misses;
+      checked = true;
+      ++checks;
+    }
+    EXPECT_TRUE(checked || op->info.inputs == 0) << op->name();
+  }
+  EXPECT_GT(checks, 150);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Second order.
+
+// A scalar loss over named inputs; the float ones are differentiated.
+struct Network {
+  std::vector<SampleInput> inputs;
+  std::function<Value(const Values&)> loss;
+};
+
+// <grad L, v> differentiated again, against the difference of grad L along v.
+void check_hessian(const Network& net, uint64_t seed) {
+  Sample s{"network", net.inputs, nullptr};
+  const Inputs x = sample_inputs(s, seed);
+  std::vector<size_t> wrt;
+  for (size_t i = 0; i < x.size(); ++i)
+    if (is_float(x[i].type.dtype)) wrt.push_back(i);
+  Inputs v(x.size()), both = x;
+  for (size_t i : wrt) {
+    v[i] = {x[i].type, random_values(x[i].data.size(), seed + i)};
+    both.push_back(v[i]);
+  }
+  const auto build = [&](bool second) {
+    Builder b("hessian");
+    Values in, params, directions;
+    for (size_t i = 0; i < x.size(); ++i) in.push_back(b.input(x[i].type, InputKind::batch, "x" + std::to_string(i)));
+    for (size_t i : wrt) params.push_back(in[i]);
+    Values d = grad(net.loss(in), params);
+    if (second) {
+      Value along;
+      for (size_t k = 0; k < wrt.size(); ++k) {
+        const Value term = sum_all(d[k] * b.input(x[wrt[k]].type, InputKind::batch, "v" + std::to_string(k)));
+        along = along ? along + term : term;
+      }
+      d = grad(along, params);
+    }
+    for (size_t k = 0; k < d.size(); ++k) b.output(d[k], OutputKind::result, "d" + std::to_string(k));
+    Graph g = autodiff(b.finish(), PassContext{});
+    verify(g, Level::lowered, "autodiff");
+    return g;
+  };
+  const Graph first = build(false), second = build(true);
+  const auto flat = [](const std::vector<HostTensor>& tensors) {
+    std::vector<double> all;
+    for (const HostTensor& t : tensors) all.insert(all.end(), t.data.begin(), t.data.end());
+    return all;
+  };
+  const auto gradient = [&](double by) { return flat(interpret(first, moved(x, v, by), Precision::exact)); };
+  const auto want = central_difference(gradient, kSecondStep.h), got = flat(interpret(second, both, Precision::exact));
+  ASSERT_EQ(want.size(), got.size());
+  double norm = 0, error = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    norm = std::max(norm, std::abs(want[i]));
+    error = std::max(error, std::abs(want[i] - got[i]));
+  }
+  EXPECT_GT(norm, 1e-3) << "the second derivative vanishes: nothing was tested";
+  EXPECT_LT(error, kSecondStep.tolerance * norm);
+}
+
+SampleInput floats(Shape s, double lo = -1, double hi = 1) { return {{DType::f32, s}, lo, hi}; }
+SampleInput labels(int64_t n, int64_t classes) { return {{DType::i32, {n}}, 0, static_cast<double>(classes - 1)}; }
+
+TEST(SecondOrder, Mlp) {
+  check_hessian({{floats({4, 5}), floats({5, 6}), floats({6}), floats({6, 3}), floats({4, 3})},
+                 [](const Values& x) { return sum_all(square(matmul(tanh(matmul(x[0], x[1]) + x[2]), x[3]) - x[4])); }},
+                1);
+}
+
+TEST(SecondOrder, ConvReluPool) {
+  const Conv2dParams same{.pad_top = 1, .pad_bottom = 1, .pad_left = 1, .pad_right = 1};
+  const PoolParams half{.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2};
+  check_hessian({{floats({2, 6, 6, 2}), floats({3, 3, 3, 2}), floats({27, 4}), labels(2, 4)},
+                 [=](const Values& x) {
+                   const Value h = max_pool(relu(conv2d(x[0], x[1], same)), half);
+                   return sum_all(cross_entropy(matmul(reshape(h, {2, 27}), x[2]), x[3]));
+                 }},
+                2);
+}
+
+TEST(SecondOrder, StridedGroupedConvAvgPool) {
+  const Conv2dParams conv{.stride_h = 2, .stride_w = 1, .pad_top = 1, .pad_left = 2, .dilation_w = 2, .groups = 2};
+  const PoolParams pool{.kernel_h = 2, .kernel_w = 3, .stride_h = 1, .stride_w = 2, .pad_top = 1, .pad_right = 1};
+  check_hessian({{floats({1, 6, 7, 4}), floats({6, 3, 2, 2})},
+                 [=](const Values& x) { return sum_all(square(avg_pool(tanh(conv2d(x[0], x[1], conv)), pool))); }},
+                3);
+}
+
+TEST(SecondOrder, Softmax) {
+  check_hessian({{floats({3, 5}), floats({3, 5})}, [](const Values& x) { return sum_all(square(softmax(x[0]) * x[1])); }}, 4);
+  check_hessian({{floats({3, 5}), floats({3, 5})}, [](const Values& x) { return sum_all(square(log_softmax(x[0])) * x[1]); }}, 5);
+}
+
+TEST(SecondOrder, CrossEntropy) {
+  for (double smoothing : {0.0, 0.1})
+    check_hessian({{floats({4, 3}), floats({3, 6}), labels(4, 6)},
+                   [=](const Values& x) { return sum_all(square(cross_entropy(matmul(x[0], x[1]), x[2], smoothing))); }},
+                  6);
+}
+
+TEST(SecondOrder, LayerNorm) {
+  check_hessian({{floats({2, 3, 5}), floats({5}, 0.5, 1.5), floats({5})},
+                 [](const Values& x) { return sum_all(square(tanh(layer_norm(x[0], x[1], x[2])))); }},
+                7);
+}
+
+TEST(SecondOrder, BatchNorm) {
+  check_hessian({{floats({2, 3, 2, 4}), floats({4}, 0.5, 1.5), floats({4})},
+                 [](const Values& x) {
+                   const BatchNormResult r = batch_norm(x[0], x[1], x[2]);
+                   return sum_all(square(tanh(r.y))) + sum_all(square(r.mean) * r.var);
+                 }},
+                8);
+}
+
+TEST(SecondOrder, Attention) {
+  for (bool causal : {false, true})
+    check_hessian({{floats({1, 2, 4, 3}), floats({1, 2, 4, 3}), floats({1, 2, 4, 3})},
+                   [=](const Values& x) { return sum_all(square(attention(x[0], x[1], x[2], causal))); }},
+                  9);
+}
+
+TEST(SecondOrder, TransformerBlock) {
+  check_hessian({{floats({1, 2, 3, 4}), floats({4, 4}), floats({4, 4}), floats({4}, 0.5, 1.5), floats({4})},
+                 [](const Values& x) {
+                   const Value h = reshape(layer_norm(x[0], x[3], x[4]), {6, 4});
+                   const Value q = reshape(matmul(h, x[1]), {1, 2, 3, 4}), k = reshape(matmul(h, x[2]), {1, 2, 3, 4});
+                   return sum_all(gelu(x[0] + attention(q, k, x[0], true)));
+                 }},
+                10);
+}
+
+// Third derivative of x^4 at x: 24 x. Nothing in the rules is special to the second order.
+TEST(HigherOrder, ThirdDerivativeOfAPower) {
+  Builder b("third");
+  const Value x = b.input({DType::f64, {}}, InputKind::param, "x");
+  Value y = square(square(x));
+  for (int i = 0; i < 3; ++i) y = grad(y, std::span(&x, 1))[0];
+  b.output(y, OutputKind::result, "y");
+  const Graph g = autodiff(b.finish(), PassContext{});
+  EXPECT_NEAR(interpret(g, {{{DType::f64, {}}, {1.5}}}, Precision::exact)[0].data[0], 36, 1e-12);
+}
+
+// MAML with two inner steps on L(w) = 1/2 sum a (w - t)^2, outer loss 1/2 sum b (w2 - s)^2. The inner map is linear per
+// coordinate: w2 = t + (1 - r a)^2 (w - t), so d outer / d w = b (w2 - s) (1 - r a)^2 and, through the inner learning
+// rate, d outer / d r = sum b (w2 - s) * -2 a (1 - r a) (w - t).
+TEST(HigherOrder, MamlTwoStepsAgreesWithTheClosedForm) {
+  constexpr int64_t n = 5;
+  const TensorType vec{DType::f64, {n}}, one{DType::f64, {}};
+  Builder b("maml");
+  const Value w = b.input(vec, InputKind::param, "w"), rate = b.input(one, InputKind::param, "rate");
+  const Value a = b.input(vec, InputKind::batch, "a"), t = b.input(vec, InputKind::batch, "t");
+  const Value outer_weight = b.input(vec, InputKind::batch, "b"), s = b.input(vec, InputKind::batch, "s");
+  Value fast = w;
+  for (int step = 0; step < 2; ++step) {
+    const Value inner = sum_all(a * square(fast - t)) * 0.5;
+    fast = fast - rate * grad(inner, std::span(&fast, 1))[0];
+  }
+  const Value outer = sum_all(outer_weight * square(fast - s)) * 0.5;
+  const Value wrt[] = {w, rate};
+  const Values d = grad(outer, wrt);
+  b.output(d[0], OutputKind::result, "dw");
+  b.output(d[1], OutputKind::result, "drate");
+  const Graph g = autodiff(b.finish(), PassContext{});
+  verify(g, Level::lowered, "autodiff");
+
+  const double r = 0.3;
+  const auto vw = random_values(n, 1), va = random_values(n, 2, 0.2, 2), vt = random_values(n, 3), vb = random_values(n, 4, 0.2, 2),
+             vs = random_values(n, 5);
+  const auto got = interpret(g, {{vec, vw}, {one, {r}}, {vec, va}, {vec, vt}, {vec, vb}, {vec, vs}}, Precision::exact);
+  double drate = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const double shrink = 1 - r * va[i], w2 = vt[i] + shrink * shrink * (vw[i] - vt[i]), slope = vb[i] * (w2 - vs[i]);
+    EXPECT_NEAR(got[0].data[i], slope * shrink * shrink, 1e-12);
+    drate += slope * -2 * va[i] * shrink * (vw[i] - vt[i]);
+  }
+  EXPECT_NEAR(got[1].data[0], drate, 1e-12);
+}
+
+}  // namespace
+}  // namespace lathe
