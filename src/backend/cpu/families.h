@@ -9,16 +9,19 @@ namespace lathe::cpu {
 
 std::vector<KernelTable::Row> arg_max_rows();
 std::vector<KernelTable::Row> avg_pool_rows();
+std::vector<KernelTable::Row> batch_norm_rows();
 std::vector<KernelTable::Row> concat_rows();
 std::vector<KernelTable::Row> conv2d_rows();
 std::vector<KernelTable::Row> gather_rows();
 std::vector<KernelTable::Row> iota_rows();
+std::vector<KernelTable::Row> layer_norm_rows();
 std::vector<KernelTable::Row> loop_rows();
 std::vector<KernelTable::Row> matmul_rows();
 std::vector<KernelTable::Row> max_pool_rows();
 std::vector<KernelTable::Row> pad_rows();
 std::vector<KernelTable::Row> random_uniform_rows();
 std::vector<KernelTable::Row> slice_rows();
+std::vector<KernelTable::Row> softmax_rows();
 std::vector<KernelTable::Row> transpose_rows();
 
 // For kernels that take every type.
