@@ -32,6 +32,13 @@ class Merge {
     }
   }
 
+  // One point as a row of one element: it shares the text of flat loops.
+  void make_flat() {
+    sizes_ = {1};
+    is_reduced_ = {false};
+    for (Ints* s : strides_) *s = {1};
+  }
+
   bool inner_reduced() const { return !is_reduced_.empty() && is_reduced_.back(); }
   Ints pick(const Ints& values, bool reduced) const {
     Ints out;
@@ -65,6 +72,7 @@ void merge(LoopNest& nest, const Shape& domain, const Ints& axes, std::vector<Ra
   for (auto* list : {&reads, &writes, &tail_reads})
     for (Raw& r : *list) m.add(&r.strides);
   m.run();
+  if (axes.empty() && m.sizes().empty()) m.make_flat();
   nest.kept = m.pick(m.sizes(), false);
   nest.reduced = m.pick(m.sizes(), true);
   nest.inner_reduced = m.inner_reduced();

@@ -58,15 +58,19 @@ void add_large(DeviceBatch& batch) {
   add("batched matmul", {f32({5, 70, 33}), f32({5, 33, 65})}, [](const Values& x) { return matmul(x[0], x[1]); });
 }
 
-void add_samples(DeviceBatch& batch, const Target& target, std::map<std::string, int>& declined) {
+void add_samples(DeviceBatch& batch, const OpenClDevice& device, std::map<std::string, int>& declined) {
   for (const OpDef* op : registry().all()) {
     if (opencl_kernels().candidates(op->name()).empty()) continue;
+    // The two forms differ in their loops, not in the instructions: for the wide form some rows are enough.
+    const bool row = find_elementwise(op->name()) != nullptr;
+    if (row && device.style() == LaunchStyle::wide && op->info.inputs != 3 && op->name() != "gelu" && op->name() != "sub") continue;
     for (const Sample& s : op->samples()) {
       const std::string reason = batch.add(fmt::format("{} {}", op->name(), s.label), sample_graph(*op, s), sample_inputs(s, 3));
       if (!reason.empty()) ++declined[reason];
     }
   }
-  if (std::ranges::find(target.dtypes, DType::f64) == target.dtypes.end()) return;
+  const auto& dtypes = device.target().dtypes;
+  if (std::ranges::find(dtypes, DType::f64) == dtypes.end()) return;
   for (const char* name : {"mul", "exp", "max", "reduce_sum", "matmul"}) {
     const OpDef* op = registry().find(name);
     for (const Sample& s : op->samples()) {
@@ -84,9 +88,9 @@ void agrees_with_reference(bool wide) {
   if (!device) GTEST_SKIP() << reason;
   DeviceBatch batch(*device);
   std::map<std::string, int> declined;
-  add_samples(batch, device->target(), declined);
+  add_samples(batch, *device, declined);
   add_large(batch);
-  EXPECT_GT(batch.size(), 250u);
+  EXPECT_GT(batch.size(), wide ? 150u : 250u);
   for (const auto& [why, count] : declined) EXPECT_EQ(why.find("a fused node of kind "), 0u) << why;
   batch.run(kTolerance);
   EXPECT_EQ(device->library().builds(), 1);
