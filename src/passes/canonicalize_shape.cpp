@@ -1,10 +1,13 @@
 // Rows about shapes: views of views, broadcasts of broadcasts, reductions over nothing, and reshapes that sink below
 // elementwise nodes so that these stand next to their producers, where fuse finds them.
 #include <algorithm>
+#include <utility>
 
 #include "ops/broadcast.h"
+#include "ops/concat.h"
 #include "ops/elementwise.h"
 #include "ops/full.h"
+#include "ops/pad.h"
 #include "ops/reduce.h"
 #include "ops/reshape.h"
 #include "passes/canonicalize.h"
@@ -16,6 +19,12 @@ Value same_shape(const Match& m) { return m.x[0].shape() == m.out.shape ? m.x[0]
 
 Value reshape_of_reshape(const Match& m) {
   return m.is(m.x[0], "reshape") ? reshape(m.arg(m.x[0]), m.out.shape) : Value();
+}
+
+// One number has any shape.
+Value reshape_of_broadcast(const Match& m) {
+  if (!m.is(m.x[0], "broadcast") || m.arg(m.x[0]).shape().numel() != 1) return {};
+  return broadcast_to(reshape(m.arg(m.x[0]), {}), m.out.shape);
 }
 
 Value broadcast_of_broadcast(const Match& m) {
@@ -46,6 +55,78 @@ Value reduce_of_ones(const Match& m) {
   const bool ones = std::ranges::all_of(m.n.get<ReduceParams>().axes,
                                         [&](int64_t a) { return m.x[0].shape()[static_cast<int>(a)] == 1; });
   return ones ? reshape(m.x[0], m.out.shape) : Value();
+}
+
+// The axes of `inner` that make up the axes `axes` of `outer`, a reshape of it; nullopt where an axis of one is part of
+// a reduced and of a kept axis of the other.
+std::optional<Ints> same_axes(const Shape& outer, const Ints& axes, const Shape& inner) {
+  Ints out;
+  for (int o = 0, i = 0; o < outer.ndim() || i < inner.ndim();) {
+    // The shortest run of axes on both sides with the same number of elements.
+    const int first_o = o, first_i = i;
+    int64_t size_o = o < outer.ndim() ? outer[o++] : 1, size_i = i < inner.ndim() ? inner[i++] : 1;
+    while (size_o != size_i) {
+      if (size_o < size_i && o < outer.ndim()) size_o *= outer[o++];
+      else if (size_i < size_o && i < inner.ndim()) size_i *= inner[i++];
+      else return std::nullopt;
+    }
+    const auto reduced = std::count_if(axes.begin(), axes.end(), [&](int64_t a) { return a >= first_o && a < o; });
+    if (reduced != 0 && reduced != o - first_o) return std::nullopt;
+    for (int k = first_i; reduced && k < i; ++k) out.push_back(k);
+  }
+  return out;
+}
+
+// Over the axes of the elementwise node behind the reshape, with which fuse can then merge it; the same sums in the same
+// order.
+Value reduce_of_reshape(const Match& m) {
+  if (!m.is(m.x[0], "reshape") || m.out.shape.numel() == 0) return {};
+  const Value inner = m.arg(m.x[0]);
+  const Node* d = m.node(inner);
+  if (!d || !d->op->has(kElementwise)) return {};
+  const auto axes = same_axes(m.x[0].shape(), m.n.get<ReduceParams>().axes, inner.shape());
+  if (!axes || axes->empty()) return {};
+  return reshape(m.b.add1(*m.n.op, std::span(&inner, 1), ReduceParams{*axes, m.n.get<ReduceParams>().keep_dims}), m.out.shape);
+}
+
+// The only axis along which a pad with zeros adds elements (outside, not between); -1 for other pads.
+int pad_axis(const Match& m, Value v) {
+  if (!m.is(v, "pad") || !m.only_use(v)) return -1;
+  const PadParams& p = m.params<PadParams>(v);
+  int axis = -1;
+  for (int i = 0; i < v.ndim(); ++i) {
+    const size_t k = static_cast<size_t>(i);
+    if (p.low[k] == 0 && p.high[k] == 0 && p.interior[k] == 0) continue;
+    if (axis >= 0 || p.low[k] < 0 || p.high[k] < 0 || p.interior[k] != 0) return -1;
+    axis = i;
+  }
+  return p.value == 0 ? axis : -1;
+}
+
+// Gradients of neighbouring slices: pad(a) + pad(b) -> pad(concat(a, b)).
+Value add_of_pads(const Match& m) {
+  const int axis = pad_axis(m, m.x[0]);
+  if (axis < 0 || pad_axis(m, m.x[1]) != axis) return {};
+  Value first = m.x[0], second = m.x[1];
+  const size_t k = static_cast<size_t>(axis);
+  if (m.params<PadParams>(first).low[k] > m.params<PadParams>(second).low[k]) std::swap(first, second);
+  const PadParams p = m.params<PadParams>(first), q = m.params<PadParams>(second);
+  const Value parts[] = {m.arg(first), m.arg(second)};
+  if (p.low[k] + parts[0].dim(axis) != q.low[k]) return {};
+  return pad(concat(parts, axis), p.low, q.high);
+}
+
+Value concat_of_concat(const Match& m) {
+  const int64_t axis = m.n.get<ConcatParams>().axis;
+  Values parts;
+  for (const Value& v : m.x) {
+    if (m.is(v, "concat") && m.only_use(v) && m.params<ConcatParams>(v).axis == axis) {
+      for (size_t i = 0; i < m.node(v)->inputs.size(); ++i) parts.push_back(m.arg(v, static_cast<int>(i)));
+    } else {
+      parts.push_back(v);
+    }
+  }
+  return parts.size() > m.x.size() ? concat(parts, static_cast<int>(axis)) : Value();
 }
 
 bool has_epilogue(const Node& n) { return n.is("matmul") || n.is("conv2d"); }
@@ -100,12 +181,18 @@ Value sink_reshape(const Match& m) {
 constexpr Rule kRules[] = {
     {"reshape_same", "reshape", same_shape},
     {"reshape_reshape", "reshape", reshape_of_reshape},
+    {"reshape_broadcast", "reshape", reshape_of_broadcast},
     {"broadcast_same", "broadcast", same_shape},
     {"broadcast_broadcast", "broadcast", broadcast_of_broadcast},
     {"broadcast_leading_ones", "broadcast", broadcast_of_leading_ones},
     {"broadcast_ones", "broadcast", broadcast_of_ones},
     {"reduce_sum_ones", "reduce_sum", reduce_of_ones},
     {"reduce_max_ones", "reduce_max", reduce_of_ones},
+    {"reduce_sum_reshape", "reduce_sum", reduce_of_reshape},
+    {"reduce_max_reshape", "reduce_max", reduce_of_reshape},
+    {"pad_nothing", "pad", same_shape},
+    {"add_pads", "add", add_of_pads},
+    {"concat_concat", "concat", concat_of_concat},
     {"sink_reshape", "", sink_reshape},
 };
 

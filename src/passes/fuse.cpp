@@ -49,11 +49,11 @@ class BodyBuilder {
     return y;
   }
 
-  // Constants and broadcasts are copied into the body; everything else from outside is an input.
+  // Transparent nodes are copied into the body; everything else from outside is an input.
   Value value(ValueId v) {
     if (const auto it = map_.find(v); it != map_.end()) return it->second;
     const int32_t d = f_.def[static_cast<size_t>(v)];
-    if (d >= 0 && FuseGraph::is_transparent(f_.node(d))) return add(f_.node(d));
+    if (d >= 0 && f_.transparent[static_cast<size_t>(d)]) return add(f_.node(d));
     inputs_.push_back(v);
     return map_[v] = b_.input(f_.g.type(v), InputKind::batch, "x" + std::to_string(inputs_.size() - 1));
   }
@@ -109,7 +109,7 @@ class Fuse {
   void materialize(ValueId v) {
     if (emitted_[static_cast<size_t>(v)]) return;
     const int32_t d = f_.def[static_cast<size_t>(v)];
-    LATHE_CHECK(d >= 0 && FuseGraph::is_transparent(f_.node(d)), "value %{} was lost", v);
+    LATHE_CHECK(d >= 0 && f_.transparent[static_cast<size_t>(d)], "value %{} was lost", v);
     copy(f_.node(d));
   }
 
@@ -119,7 +119,7 @@ class Fuse {
     for (ValueId v : n.outputs) emitted_[static_cast<size_t>(v)] = true;
   }
 
-  const FuseGraph f_;
+  FuseGraph f_;
   const PassContext& context_;
   Rebuild r_;
   std::vector<bool> emitted_;  // by value of the source: has a value in the new graph

@@ -17,7 +17,8 @@ void insert_unique(std::vector<ValueId>& list, ValueId v) {
 }  // namespace
 
 FuseGraph::FuseGraph(const Graph& graph)
-    : g(graph), def(definitions(graph)), is_output(graph.types.size(), false), updates(graph.types.size(), -1), live(graph.nodes.size(), false),
+    : g(graph), def(definitions(graph)), is_output(graph.types.size(), false), updates(graph.types.size(), -1),
+      transparent(graph.nodes.size(), false), live(graph.nodes.size(), false),
       sources(graph.nodes.size()), readers(graph.nodes.size()), writers(graph.nodes.size()), level(graph.nodes.size(), 0) {
   for (const Output& o : g.outputs) {
     is_output[at(o.value)] = true;
@@ -32,8 +33,6 @@ FuseGraph::FuseGraph(const Graph& graph)
   }
 }
 
-bool FuseGraph::is_transparent(const Node& n) { return n.op == &full_op || n.op == &broadcast_op; }
-
 bool FuseGraph::makes_output(int32_t i) const {
   return std::ranges::any_of(node(i).outputs, [&](ValueId v) { return is_output[at(v)]; });
 }
@@ -44,9 +43,10 @@ void FuseGraph::find_sources() {
   // Behind broadcasts: the value that is read in the end, or -1 for a constant.
   std::vector<ValueId> behind(g.types.size());
   for (size_t v = 0; v < behind.size(); ++v) behind[v] = static_cast<ValueId>(v);
-  for (const Node& n : g.nodes) {
-    if (n.op == &full_op) behind[at(n.outputs[0])] = -1;
-    if (n.op == &broadcast_op) behind[at(n.outputs[0])] = behind[at(n.inputs[0])];
+  for (size_t i = 0; i < g.nodes.size(); ++i) {
+    const Node& n = g.nodes[i];
+    transparent[i] = n.op == &full_op || n.op == &broadcast_op;
+    if (transparent[i]) behind[at(n.outputs[0])] = n.inputs.empty() ? -1 : behind[at(n.inputs[0])];
   }
   std::vector<bool> needed(g.types.size(), false);
   const auto need = [&](ValueId v) {
@@ -55,7 +55,7 @@ void FuseGraph::find_sources() {
   for (const Output& o : g.outputs) need(o.value);
   for (size_t i = g.nodes.size(); i-- > 0;) {
     const Node& n = g.nodes[i];
-    if (is_transparent(n)) continue;
+    if (transparent[i]) continue;
     live[i] = std::ranges::any_of(n.outputs, [&](ValueId v) { return needed[at(v)]; });
     if (!live[i]) continue;
     for (ValueId v : n.inputs) {
@@ -68,6 +68,27 @@ void FuseGraph::find_sources() {
       if (const int32_t d = def[at(v)]; d >= 0)
         if (readers[at(d)].empty() || readers[at(d)].back() != static_cast<int32_t>(i))
           readers[at(d)].push_back(static_cast<int32_t>(i));
+}
+
+void FuseGraph::inline_node(int32_t i) {
+  LATHE_CHECK(live[at(i)] && writers[at(i)].empty() && !makes_output(i));
+  const ValueId y = node(i).outputs[0];
+  for (int32_t r : readers[at(i)]) {
+    auto& list = sources[at(r)];
+    std::erase(list, y);
+    for (ValueId v : sources[at(i)]) insert_unique(list, v);
+  }
+  for (ValueId v : sources[at(i)]) {
+    if (def[at(v)] < 0) continue;
+    auto& list = readers[at(def[at(v)])];
+    std::erase(list, i);
+    list.insert(list.end(), readers[at(i)].begin(), readers[at(i)].end());
+    std::ranges::sort(list);
+    list.erase(std::unique(list.begin(), list.end()), list.end());
+  }
+  transparent[at(i)] = true;
+  live[at(i)] = false;
+  readers[at(i)].clear();
 }
 
 void FuseGraph::find_writers() {

@@ -1,5 +1,6 @@
-// The graph as fuse sees it: live nodes with their true dependencies. Constants and broadcasts are not nodes here, since
-// they are computed where they are read; a node that reads state must run before the node that writes its new value.
+// The graph as fuse sees it: live nodes with their true dependencies. Transparent nodes (constants, broadcasts, and what
+// inline_node() adds) do not count: they are computed where they are read. A node that reads state must run before the
+// node that writes its new value.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +17,17 @@ struct FuseGraph {
   std::vector<int32_t> def;                   // by value
   std::vector<bool> is_output;                // by value
   std::vector<ValueId> updates;               // by value: the state whose storage it takes, or -1
-  std::vector<bool> live;                     // by node; false for constants and broadcasts
-  std::vector<std::vector<ValueId>> sources;  // by node: what it reads, behind broadcasts; no constants
+  std::vector<bool> transparent;              // by node
+  std::vector<bool> live;                     // by node; false for transparent ones
+  std::vector<std::vector<ValueId>> sources;  // by node: what it reads, behind transparent nodes
   std::vector<std::vector<int32_t>> readers;  // by node: nodes that read a result of it, ascending
   std::vector<std::vector<int32_t>> writers;  // by node: nodes that write state which it reads (never itself)
   std::vector<int32_t> level;                 // by node: longest path from the inputs over readers and writers
 
-  static bool is_transparent(const Node&);
   const Node& node(int32_t i) const { return g.nodes[static_cast<size_t>(i)]; }
   bool makes_output(int32_t i) const;
+  // Makes a node transparent: its readers read what it reads. It has no writers and makes no output.
+  void inline_node(int32_t i);
   // The level at which a value exists: 0 for inputs.
   int32_t level_of(ValueId v) const;
 

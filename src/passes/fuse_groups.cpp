@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "ops/broadcast.h"
+#include "ops/elementwise.h"
 #include "ops/full.h"
 
 namespace lathe {
@@ -25,14 +26,37 @@ struct Work {
   int32_t reduce = -1;          // loops: the reduction among the nodes
   Shape domain;                 // loops: shape of everything before the reduction
   Shape tail;                   // loops with a reduction: shape of everything behind it
+  size_t copies = 0;            // nodes computed here again
   int32_t min_level = 0, max_level = 0;
+  size_t size() const { return nodes.size() + copies; }
 };
+
+// Cheaper to compute than to store and to read.
+bool is_cheap(const Node& n, ArgTypes in) {
+  if (!n.op->has(kElementwise)) return false;
+  return std::ranges::none_of(elementwise_expr(n, in).instrs, [](const ScalarInstr& i) {
+    switch (i.op) {
+      case ScalarOp::div:
+      case ScalarOp::pow:
+      case ScalarOp::exp:
+      case ScalarOp::log:
+      case ScalarOp::sqrt:
+      case ScalarOp::rsqrt:
+      case ScalarOp::tanh:
+      case ScalarOp::sigmoid:
+      case ScalarOp::erf:
+      case ScalarOp::sin:
+      case ScalarOp::cos: return true;
+      default: return false;
+    }
+  });
+}
 
 class Grouping {
  public:
-  Grouping(const FuseGraph& f, int max_inputs)
+  Grouping(FuseGraph& f, int max_inputs)
       : f_(f), max_inputs_(static_cast<size_t>(max_inputs)), of_(f.g.nodes.size()), work_(f.g.nodes.size()),
-        in_tail_(f.g.nodes.size(), false), seen_(f.g.nodes.size(), 0) {
+        in_tail_(f.g.nodes.size(), false), seen_(f.g.nodes.size(), 0), mark_(f.g.nodes.size(), 0) {
     std::iota(of_.begin(), of_.end(), 0);
     for (int32_t i = 0; i < size(); ++i)
       if (f.live[at(i)]) start(i);
@@ -130,15 +154,52 @@ class Grouping {
     std::ranges::stable_sort(candidates, {}, [&](int32_t c) { return ready(work_[at(c)]); });
     for (size_t i = 1; i < candidates.size(); ++i)
       if (try_unite(candidates[0], candidates[i], p)) candidates.erase(candidates.begin() + static_cast<int64_t>(i--));
+    if (candidates.size() > 1 && try_copy(p)) return;
     for (size_t i = 0; i < std::min<size_t>(candidates.size(), 2); ++i)
       if (try_join(candidates[i], p)) return;
+  }
+
+  // Several loops want p and no one else does: each computes it, if that is cheap and reads no more than p itself.
+  bool try_copy(int32_t p) {
+    if (f_.makes_output(p) || !f_.writers[at(p)].empty()) return false;
+    if (!is_cheap(f_.node(p), f_.g.types_of(f_.node(p).inputs))) return false;
+    const auto& sources = f_.sources[at(p)];
+    std::vector<int32_t> groups;
+    for (int32_t r : f_.readers[at(p)]) {
+      const int32_t c = of_[at(r)];
+      const Work& w = work_[at(c)];
+      // The reader reads p itself, not a broadcast of it.
+      const ValueId read = f_.node(r).op->has(kReduction) ? f_.node(r).inputs[0] : f_.node(r).outputs[0];
+      if (w.kind != "loop" || f_.g.type(read).shape != type(p).shape) return false;
+      if (std::ranges::find(groups, c) != groups.end()) continue;
+      groups.push_back(c);
+      int64_t more = 0;
+      size_t count = w.inputs.size() - 1;
+      for (ValueId v : sources)
+        if (std::ranges::find(w.inputs, v) == w.inputs.end()) {
+          more += f_.g.type(v).bytes();
+          ++count;
+        }
+      if (w.size() >= kMaxNodes || count > max_inputs_ || more > about(type(p).bytes()) || !sinks_well(w, p)) return false;
+    }
+    const ValueId y = f_.node(p).outputs[0];
+    f_.inline_node(p);
+    for (int32_t c : groups) {
+      Work& w = work_[at(c)];
+      std::erase(w.inputs, y);
+      for (ValueId v : sources)
+        if (std::ranges::find(w.inputs, v) == w.inputs.end()) w.inputs.push_back(v);
+      ++w.copies;
+    }
+    group(p) = {};
+    return true;
   }
 
   // Two loops that both read p become one, so that p can vanish into it or is read once.
   bool try_unite(int32_t a, int32_t b, int32_t p) {
     const Work &x = work_[at(a)], &y = work_[at(b)];
     if (x.domain != y.domain || x.domain != type(p).shape || (x.reduce >= 0 && y.reduce >= 0)) return false;
-    if (x.nodes.size() + y.nodes.size() > kMaxNodes || std::abs(ready(x) - ready(y)) > kNear) return false;
+    if (x.size() + y.size() > kMaxNodes || std::abs(ready(x) - ready(y)) > kNear) return false;
     const bool linked = reads(a, b) || reads(b, a);
     // What one reads of the other might stand behind its reduction.
     if (linked && (x.reduce >= 0 || y.reduce >= 0)) return false;
@@ -150,7 +211,7 @@ class Grouping {
 
   bool try_join(int32_t c, int32_t p) {
     Work& w = work_[at(c)];
-    if (w.nodes.size() + group(p).nodes.size() > kMaxNodes) return false;
+    if (w.size() + group(p).size() > kMaxNodes) return false;
     bool inner = !f_.makes_output(p);  // nobody outside reads p
     bool map_reader = false, tail_reader = false;
     for (int32_t r : f_.readers[at(p)]) {
@@ -185,6 +246,9 @@ class Grouping {
     return true;
   }
 
+  // A row or a column beside a tensor does not count.
+  static int64_t about(int64_t bytes) { return bytes + bytes / 8; }
+
   // The level from which on all inputs exist.
   int32_t ready(const Work& w) const {
     int32_t r = 0;
@@ -193,18 +257,62 @@ class Grouping {
   }
 
   // Computing p late keeps its inputs in memory instead of p: not where that is more.
-  bool sinks_well(const Work& w, int32_t p) const {
+  bool sinks_well(const Work& w, int32_t p) {
     const int32_t when = ready(w);
-    if (when <= f_.level[at(p)] + kNear) return true;
+    return when <= f_.level[at(p)] + kNear || kept_bytes(w, p, when) <= about(type(p).bytes());
+  }
+
+  // Bytes that computing p together with w, at level `when`, keeps alive up to there.
+  int64_t kept_bytes(const Work& w, int32_t p, int32_t when) {
+    const int32_t inside = ++stamp_;
+    mark_sinking(w, p, inside);
+    const int32_t counted = ++stamp_;  // by node, over the marks of `inside`: those are not counted twice either
     int64_t kept = 0;
-    for (ValueId v : f_.sources[at(p)]) {
-      const int32_t d = f_.def[at(v)];
-      if (d < 0 || f_.is_output[at(v)]) continue;
-      const bool lives_anyway = std::ranges::any_of(
-          f_.readers[at(d)], [&](int32_t r) { return r != p && f_.level[at(r)] >= when; });
-      if (!lives_anyway) kept += f_.g.type(v).bytes();
+    std::vector<int32_t> open{p};
+    while (!open.empty()) {
+      const int32_t i = open.back();
+      open.pop_back();
+      for (ValueId v : f_.sources[at(i)]) {
+        const int32_t d = f_.def[at(v)];
+        if (d < 0 || mark_[at(d)] == counted) continue;
+        const bool sinks = mark_[at(d)] == inside;
+        mark_[at(d)] = counted;
+        if (sinks) {
+          open.push_back(d);
+          continue;
+        }
+        const bool lives_anyway = f_.makes_output(d) || std::ranges::any_of(f_.readers[at(d)], [&](int32_t r) {
+          return &group(r) == &w || (mark_[at(r)] < inside && f_.level[at(r)] >= when);
+        });
+        if (!lives_anyway) kept += f_.g.type(v).bytes();
+      }
     }
-    return kept <= type(p).bytes();
+    return kept;
+  }
+
+  // Marks elementwise nodes that only w and p need: they would sink with p.
+  void mark_sinking(const Work& w, int32_t p, int32_t stamp) {
+    std::priority_queue<int32_t> open;  // readers come before what they read
+    const auto open_sources = [&](const std::vector<ValueId>& sources) {
+      for (ValueId v : sources)
+        if (f_.def[at(v)] >= 0) open.push(f_.def[at(v)]);
+    };
+    mark_[at(p)] = stamp;
+    open_sources(w.inputs);
+    open_sources(f_.sources[at(p)]);
+    for (size_t count = 0; !open.empty() && count < kMaxNodes;) {
+      const int32_t d = open.top();
+      open.pop();
+      if (d != p && mark_[at(d)] == stamp) continue;
+      const bool sinks = f_.node(d).op->has(kElementwise) && !f_.makes_output(d) &&
+                         std::ranges::all_of(f_.readers[at(d)], [&](int32_t r) {
+                           return &group(r) == &w || mark_[at(r)] == stamp;
+                         });
+      if (!sinks) continue;
+      mark_[at(d)] = stamp;
+      ++count;
+      open_sources(f_.sources[at(d)]);
+    }
   }
 
   bool outputs_depend_on(const Work& w, int32_t p) const {
@@ -243,6 +351,7 @@ class Grouping {
     Work &x = work_[at(a)], &y = work_[at(b)];
     x.inputs = inputs_together(x, y);
     x.nodes.insert(x.nodes.end(), y.nodes.begin(), y.nodes.end());
+    x.copies += y.copies;
     x.min_level = std::min(x.min_level, y.min_level);
     x.max_level = std::max(x.max_level, y.max_level);
     if (x.reduce < 0 && y.reduce >= 0) {
@@ -327,17 +436,18 @@ class Grouping {
     return out;
   }
 
-  const FuseGraph& f_;
+  FuseGraph& f_;
   const size_t max_inputs_;
   std::vector<int32_t> of_;    // by node: its group
   std::vector<Work> work_;
   std::vector<bool> in_tail_;  // by node: behind its loop's reduction
   std::vector<int32_t> seen_;  // by group: stamp of the last search that saw it
+  std::vector<int32_t> mark_;  // by node: scratch of kept_bytes
   int32_t stamp_ = 0;
 };
 
 }  // namespace
 
-std::vector<FuseGroup> form_groups(const FuseGraph& f, int max_inputs) { return Grouping(f, max_inputs).run(); }
+std::vector<FuseGroup> form_groups(FuseGraph& f, int max_inputs) { return Grouping(f, max_inputs).run(); }
 
 }  // namespace lathe

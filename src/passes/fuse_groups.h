@@ -1,5 +1,5 @@
 // Which nodes become one: a partition of the live nodes such that the graph of groups stays acyclic, state reads before
-// state writes included.
+// state writes included. Cheap nodes that several groups want are made transparent.
 #pragma once
 
 #include <memory>
@@ -16,6 +16,6 @@ struct FuseGroup {
 };
 
 // In an order in which every group stands behind what it depends on.
-std::vector<FuseGroup> form_groups(const FuseGraph&, int max_inputs);
+std::vector<FuseGroup> form_groups(FuseGraph&, int max_inputs);
 
 }  // namespace lathe
