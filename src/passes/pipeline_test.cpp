@@ -168,6 +168,10 @@ void check_random(uint64_t seed, const RandomGraphOptions& options, const Target
     PipelineOptions o;
     if (!disabled.empty()) o.disabled = {disabled};
     const Graph now = run_pipeline(g, context, o);
+    // Merging kept an order in which every reader of old state comes before its writer.
+    if (disabled != "fuse") {
+      ASSERT_NO_THROW(verify(now, Level::lowered, "fuse")) << "seed " << seed;
+    }
     const auto results = interpret(now, inputs, Precision::exact);
     for (size_t i = 0; i < results.size(); ++i)
       ASSERT_LT(relative_error(results[i], expected[i]), 1e-9)

@@ -163,7 +163,10 @@ class Generator {
       const Value now = m * 0.9 + gradients[i];
       const Value w = p - now * 0.1;
       b_.update(m, chance(70) ? select(ok, now, m) : now);
-      b_.update(p, chance(70) ? select(ok, w, p) : w);
+      const Value written = chance(70) ? select(ok, w, p) : w;
+      b_.update(p, written);
+      // Readers of the new value: they make their own readers wait for the write.
+      if (chance(40)) b_.output(squashed_sum(written), OutputKind::metric, "new" + std::to_string(i));
     }
   }
 
