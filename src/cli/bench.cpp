@@ -1,0 +1,70 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "train/workload.h"
+
+namespace lathe::cli {
+
+void add_bench_op(CLI::App& bench, int& exit);
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void print_profile(const StepBench& b) {
+  std::vector<const LaunchTime*> order;
+  double total = 0;
+  for (const LaunchTime& l : b.launches) {
+    order.push_back(&l);
+    total += l.seconds;
+  }
+  std::ranges::sort(order, [](const LaunchTime* x, const LaunchTime* y) { return x->seconds > y->seconds; });
+  fmt::print("\n  {:>8} {:>6}  {:>9} {:>7}  {:<24} {}\n", "ms", "%", "GFLOP/s", "GB/s", "kernel", "origin");
+  for (size_t i = 0; i < order.size() && i < 40; ++i) {
+    const LaunchTime& l = *order[i];
+    fmt::print("  {:8.3f} {:5.1f}%  {:9.1f} {:7.1f}  {:<24} {}\n", l.seconds * 1e3, 100 * l.seconds / total, l.cost.flops / l.seconds / 1e9,
+               (l.cost.bytes_read + l.cost.bytes_written) / l.seconds / 1e9, l.kernel, l.origin);
+  }
+}
+
+void add_step(CLI::App& bench) {
+  struct Options {
+    std::string workload, device = "cpu";
+    int threads = 0;
+    bool json = false, profile = false;
+  };
+  auto o = std::make_shared<Options>();
+  CLI::App* cmd = bench.add_subcommand("step", "Time of one training step of a fixed workload");
+  cmd->add_option("WORKLOAD", o->workload, "mlp, cnn, gpt-mini, gpt2-124m")->required();
+  cmd->add_option("--device", o->device, "cpu, opencl, opencl:N");
+  cmd->add_option("--threads", o->threads, "cpu threads; 0: all");
+  cmd->add_flag("--profile", o->profile, "Time of each launch");
+  cmd->add_flag("--json", o->json, "Print the result as JSON");
+  cmd->footer("Example: lathe bench step cnn --json");
+  cmd->callback([o] {
+    const StepBench b = bench_step(find_workload(o->workload), o->device, o->threads, o->profile);
+    if (o->json) {
+      fmt::print("{}\n", Json{{"workload", o->workload}, {"device", o->device}, {"ms_per_step", b.ms_per_step}, {"gflop", b.gflop},
+                              {"gflops", b.gflops}, {"percent_of_peak", b.percent_of_peak}, {"arena_bytes", b.arena_bytes},
+                              {"peak_rss_mb", b.peak_rss_mb}, {"start_to_step1_s", b.start_to_step1_s}}
+                             .dump(2));
+      return;
+    }
+    fmt::print("{}: {:.2f} ms per step, {:.1f} GFLOP/s ({:.0f} % of the measured GEMM peak), arena {:.1f} MiB, start to step 1 {:.2f} s\n",
+               o->workload, b.ms_per_step, b.gflops, b.percent_of_peak, static_cast<double>(b.arena_bytes) / (1 << 20), b.start_to_step1_s);
+    if (o->profile) print_profile(b);
+  });
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, int& exit) {
+  CLI::App* cmd = app.add_subcommand("bench", "Measure one op or one training step: achieved rates and % of this machine's peak");
+  cmd->require_subcommand(1);
+  cmd->footer("Example: lathe bench op matmul; lathe bench step mlp");
+  add_step(*cmd);
+  add_bench_op(*cmd, exit);
+}
+
+}  // namespace lathe::cli

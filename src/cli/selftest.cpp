@@ -1,0 +1,4 @@
+#include "cli/command.h"
+namespace lathe::cli {
+void add_selftest(CLI::App&, int&) {}
+}

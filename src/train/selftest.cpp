@@ -1,0 +1,80 @@
+#include "train/selftest.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/philox.h"
+#include "train/compile.h"
+#include "train/state.h"
+
+namespace lathe {
+namespace {
+
+HostTensor state_input(const StateSpec& s, uint64_t seed) {
+  HostTensor t{s.type, std::vector<double>(static_cast<size_t>(s.type.numel()))};
+  const CounterRng rng(seed, 77, static_cast<uint32_t>(s.name.size()), 1);
+  if (s.type.dtype != DType::f32) return t;
+  if (s.kind == InputKind::param) {
+    std::vector<std::byte> bytes(static_cast<size_t>(s.type.bytes()));
+    initial_value(s, static_cast<int64_t>(seed), bytes);
+    for (size_t i = 0; i < t.data.size(); ++i) {
+      float f;
+      std::memcpy(&f, bytes.data() + i * sizeof(f), sizeof(f));
+      t.data[i] = static_cast<double>(f) + 0.05 * (rng.uniform(i) - 0.5);
+    }
+    return t;
+  }
+  // Running variances and second moments must be positive; the others may be.
+  for (size_t i = 0; i < t.data.size(); ++i) t.data[i] = 0.1 + rng.uniform(i);
+  return t;
+}
+
+}  // namespace
+
+std::vector<HostTensor> step_inputs(const Graph& g, const std::vector<StateSpec>& state, int64_t classes, uint64_t seed) {
+  std::vector<HostTensor> out;
+  for (const Input& in : g.inputs) {
+    if (is_state(in.kind)) {
+      out.push_back(state_input(*std::ranges::find(state, in.name, &StateSpec::name), seed));
+      continue;
+    }
+    HostTensor t{g.type(in.value), std::vector<double>(static_cast<size_t>(g.type(in.value).numel()))};
+    const CounterRng rng(seed, 78, static_cast<uint32_t>(in.name.size()), 2);
+    for (size_t i = 0; i < t.data.size(); ++i) {
+      if (in.name == "lr") t.data[i] = 0.1;
+      else if (in.name == "loss_scale") t.data[i] = 0.25;
+      else if (in.name == "key") t.data[i] = i == 0 ? static_cast<double>(seed) : 3;
+      else if (in.name == "index") t.data[i] = static_cast<double>(7 * i + 1);
+      else if (t.type.dtype == DType::u8) t.data[i] = static_cast<double>(rng.below(i, 256));
+      else t.data[i] = static_cast<double>(rng.below(i, static_cast<uint64_t>(classes)));
+    }
+    out.push_back(std::move(t));
+  }
+  return out;
+}
+
+std::vector<GraphVerdict> selftest_passes(std::span<const PassEntry> passes, const Target& target,
+                                          const std::function<void(const GraphVerdict&)>& on_graph) {
+  std::vector<GraphVerdict> out;
+  for (const BuiltinRecipe& builtin : builtin_recipes()) {
+    const Recipe r = tiny_twin(parse_recipe(builtin.text, std::string(builtin.name)));
+    const DataSpec data = describe_data(r);
+    std::vector<Step> steps = build_steps(r, data, {});
+    Recipe accumulating = r;
+    accumulating.train.accumulate = 2;
+    accumulating.train.update = "after_all";
+    CompileOptions train_only;
+    train_only.eval = false;
+    for (Step& s : build_steps(accumulating, data, train_only)) steps.push_back(std::move(s));
+    const int64_t classes = step_config(r, data).model.classes;
+    for (const Step& s : steps) {
+      const auto inputs = [&](const Graph& g, uint64_t seed) { return step_inputs(g, s.state, classes, seed); };
+      out.push_back({std::string(builtin.name), s.graph.name, validate_passes(s.graph, passes, {target}, 1, inputs)});
+      if (on_graph) on_graph(out.back());
+    }
+  }
+  return out;
+}
+
+}  // namespace lathe

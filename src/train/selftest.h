@@ -1,0 +1,29 @@
+// Self-tests that a user runs on a new machine: every pass proved on tiny twins of the recipes.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "nn/net.h"
+#include "passes/pass.h"
+#include "passes/validate.h"
+#include "train/recipe.h"
+
+namespace lathe {
+
+struct GraphVerdict {
+  std::string recipe, program;
+  PassVerdict verdict;
+};
+
+// Runs the tiny twin of each recipe before and after each pass on the reference interpreter. `passes` defaults to the
+// pipeline; tests plant a wrong one.
+std::vector<GraphVerdict> selftest_passes(std::span<const PassEntry> passes, const Target&,
+                                          const std::function<void(const GraphVerdict&)>& on_graph = {});
+
+// Inputs that make sense for a step graph: state from its first values (moments positive), labels and tokens in range,
+// a learning rate and a loss scale of ordinary size.
+std::vector<HostTensor> step_inputs(const Graph&, const std::vector<StateSpec>&, int64_t classes, uint64_t seed);
+
+}  // namespace lathe
