@@ -104,7 +104,7 @@ void Loop::run(ThreadPool& pool) const {
   }
   for (size_t i = 0; i < stages_.size(); ++i)
     run_reduce_stage(pool, stages_[i], i == 0 ? map_.get() : nullptr, i == 0 ? nullptr : results_[i - 1], i == 0 ? first_ : next_,
-                     results_[i]);
+                     next_, results_[i]);
   if (tail_) run_map(pool, *tail_);
 }
 

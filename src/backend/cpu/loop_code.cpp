@@ -140,7 +140,10 @@ LoopCode::LoopCode(const LoopSection& section, const Shape& domain, int32_t keep
       if (x >= 0) last_use[static_cast<size_t>(x)] = v;
   // Stored and kept values live to the end of the block.
   for (const LoopStore& s : section.stores) last_use[static_cast<size_t>(s.instr)] = count;
-  if (keep >= 0) last_use[static_cast<size_t>(keep)] = count;
+  if (keep >= 0) {
+    last_use[static_cast<size_t>(keep)] = count;
+    keep_size_ = register_size(instr(keep).dtype);
+  }
 
   int64_t width = 4;
   std::vector<int> read_of(static_cast<size_t>(count), -1);

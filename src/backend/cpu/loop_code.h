@@ -40,6 +40,8 @@ class LoopCode {
   int64_t block() const { return block_; }
   int64_t period() const { return period_; }  // blocks that begin at multiples of it run faster
 
+  int64_t keep_size() const { return keep_size_; }  // bytes of one kept value
+
   // Before the first block of a task whose blocks have at most n points.
   void enter(LoopFrame&, int64_t n) const;
   // Evaluates points [begin, begin + n), n <= block(), and stores results; returns the kept values.
@@ -82,6 +84,7 @@ class LoopCode {
   std::string unsupported_;
   int64_t numel_ = 0, block_ = 0, period_ = 1, slot_width_ = 4;
   int keep_ = -1;
+  int64_t keep_size_ = 0;
   std::vector<Read> reads_;
   std::vector<Step> steps_;
   std::vector<Store> direct_, deferred_;

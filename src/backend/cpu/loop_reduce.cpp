@@ -10,6 +10,8 @@ namespace {
 constexpr int64_t kRowChunk = 16384;     // values of a row that make one partial result
 constexpr int64_t kColumnChunk = 65536;  // values of a column block that make one row of partial results
 constexpr int64_t kTask = 32768;         // values per task, where results are small
+constexpr int64_t kWide = 128;           // values that are summed side by side, where there are fewer columns
+constexpr int64_t kFoldRows = 8;         // rows of a block from which on it is summed on its own
 constexpr int64_t kStrip = 1024;         // columns per task of a wide column reduction: at most one block
 
 // Values [begin, begin + n) of what is reduced.
@@ -84,8 +86,9 @@ std::vector<ReduceStage> reduce_stages(const Shape& domain, const Ints& axes) {
 }
 
 void run_reduce_stage(ThreadPool& pool, const ReduceStage& s, const LoopCode* code, const std::byte* source,
-                      const LoopAccumulate& acc, std::byte* result) {
+                      const LoopAccumulate& acc, const LoopAccumulate& fold, std::byte* result) {
   const int64_t size = size_of(acc.dtype);
+  const int64_t value_size = code ? code->keep_size() : size;
   const int64_t block = code ? code->block() : kStrip, period = code ? code->period() : 1;
   if (s.result_numel() == 0) return;
   if (s.len == 0) {
@@ -126,15 +129,27 @@ void run_reduce_stage(ThreadPool& pool, const ReduceStage& s, const LoopCode* co
   if (s.inner <= block) {  // several rows of columns per block
     const int64_t rows = rows_per_block(block, period, s.inner);
     const int64_t per_task = std::max<int64_t>(1, kTask / (s.chunk * s.inner));
+    // Few columns are summed side by side, `group` rows as one: vectors stay full, and sums stay short.
+    const int64_t group = std::max<int64_t>(1, std::min(rows, kWide / s.inner)), wide = group * s.inner;
     pool.run_blocks(s.outer * s.chunks, per_task, [&](int64_t first, int64_t last) {
       LoopFrame frame;
+      alignas(64) std::byte local[kStrip * sizeof(double)];
       Source x(code, source, size, frame, rows * s.inner);
       acc.start(result + first * s.inner * size, (last - first) * s.inner);
       for (int64_t u = first; u < last; ++u) {
         const int64_t begin = u % s.chunks * s.chunk, end = std::min(begin + s.chunk, s.len), base = u / s.chunks * s.len;
         for (int64_t r = begin; r < end; r += rows) {
-          const int64_t n = std::min(rows, end - r);
-          acc.columns(result + u * s.inner * size, x.values((base + r) * s.inner, n * s.inner), n, s.inner);
+          const int64_t n = std::min(rows, end - r), groups = n / group;
+          const std::byte* values = static_cast<const std::byte*>(x.values((base + r) * s.inner, n * s.inner));
+          std::byte* y = result + u * s.inner * size;
+          if (n >= kFoldRows) {
+            acc.start(local, wide);
+            acc.columns(local, values, groups, wide);
+            fold.columns(y, local, group, s.inner);
+            acc.columns(y, values + groups * wide * value_size, n - groups * group, s.inner);
+          } else {
+            acc.columns(y, values, n, s.inner);
+          }
         }
       }
     });

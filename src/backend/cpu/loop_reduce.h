@@ -20,8 +20,9 @@ struct ReduceStage {
 
 std::vector<ReduceStage> reduce_stages(const Shape& domain, const Ints& axes);
 
-// One stage over the values of `code` (the first stage) or over `source`, an array of accumulators (the others).
+// One stage over the values of `code` (the first stage) or over `source`, an array of accumulators (the others). `acc`
+// takes these values, `fold` takes accumulators.
 void run_reduce_stage(ThreadPool&, const ReduceStage&, const LoopCode* code, const std::byte* source,
-                      const LoopAccumulate&, std::byte* result);
+                      const LoopAccumulate& acc, const LoopAccumulate& fold, std::byte* result);
 
 }  // namespace lathe::cpu

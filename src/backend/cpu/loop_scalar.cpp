@@ -92,7 +92,7 @@ To convert_value(From v) {
     constexpr From lo = static_cast<From>(std::numeric_limits<To>::min());
     constexpr From hi = static_cast<From>(std::numeric_limits<To>::max());
     if (v <= lo) return std::numeric_limits<To>::min();
-    if (v >= hi) return std::numeric_limits<To>::max();
+    if (v >= hi) return sizeof(To) == 8 ? static_cast<To>(9223372036854774784) : std::numeric_limits<To>::max();
     return static_cast<To>(v);
   } else if constexpr (std::is_integral_v<From> && std::is_integral_v<To> && sizeof(To) < sizeof(From)) {
     return static_cast<To>(std::clamp<From>(v, std::numeric_limits<To>::min(), std::numeric_limits<To>::max()));

@@ -60,7 +60,7 @@ LATHE_UNARY(Cos, sin_shifted_f32(d, a, 1))
 LATHE_UNARY(Floor, hn::Floor(a))
 LATHE_UNARY(IsFinite, hn::VecFromMask(d, hn::IsFinite(a)))
 LATHE_UNARY(MaskToFloat, hn::And(a, hn::Set(d, 1.0f)))
-LATHE_UNARY(FloatToMask, hn::VecFromMask(d, hn::Ne(a, hn::Zero(d))))
+LATHE_UNARY(FloatToMask, hn::Not(hn::VecFromMask(d, hn::Eq(a, hn::Zero(d)))))
 LATHE_UNARY(IntToFloat, hn::ConvertTo(d, hn::BitCast(hn::RebindToSigned<D>(), a)))
 
 struct Select {

@@ -32,7 +32,7 @@ HWY_INLINE void for_each_channel(int64_t begin, int64_t end, F&& f) {
 // A NaN beats every number, the first of equals stays.
 template <class D, class V>
 HWY_INLINE hn::Mask<D> beats(D, V x, V best) {
-  return hn::Or(hn::Gt(x, best), hn::And(hn::Ne(x, x), hn::Eq(best, best)));
+  return hn::Or(hn::Gt(x, best), hn::AndNot(hn::IsNaN(best), hn::IsNaN(x)));
 }
 
 // One row of windows of one image.

@@ -21,11 +21,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 // a > b or a is NaN ? a : b, the rule of ScalarOp::max: NaN wins on either side.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V max_nan(D, V a, V b) {
-  return hn::IfThenElse(hn::Or(hn::Gt(a, b), hn::Ne(a, a)), a, b);
+  return hn::IfThenElse(hn::Or(hn::Gt(a, b), hn::IsNaN(a)), a, b);
 }
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V min_nan(D, V a, V b) {
-  return hn::IfThenElse(hn::Or(hn::Lt(a, b), hn::Ne(a, a)), a, b);
+  return hn::IfThenElse(hn::Or(hn::Lt(a, b), hn::IsNaN(a)), a, b);
 }
 
 // 2^n for whole n in [-126, 127].
@@ -55,7 +55,7 @@ HWY_INLINE V exp_f32(D d, V x) {
   const auto half = hn::ShiftRight<1>(n);
   const V y = hn::Mul(hn::Mul(p, power_of_two(d, half)), power_of_two(d, hn::Sub(n, half)));
   (void)di;
-  return hn::IfThenElse(hn::Ne(x, x), x, y);
+  return hn::IfThenElse(hn::IsNaN(x), x, y);
 }
 
 // log: x = m 2^e with m in [sqrt(1/2), sqrt(2)), polynomial of Cephes logf on m - 1. Denormals count as zero.
@@ -87,7 +87,7 @@ HWY_INLINE V log_f32(D d, V x) {
   y = hn::IfThenElse(hn::Lt(x, hn::Set(d, 1.17549435e-38f)), hn::Neg(infinity), y);
   y = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Set(d, NAN), y);
   y = hn::IfThenElse(hn::Eq(x, infinity), infinity, y);
-  return hn::IfThenElse(hn::Ne(x, x), x, y);
+  return hn::IfThenElse(hn::IsNaN(x), x, y);
 }
 
 template <class D, class V = hn::Vec<D>>
@@ -133,7 +133,7 @@ HWY_INLINE V erf_f32(D d, V x) {
   // Beyond 4 the polynomial of the exponent is not meant to be used: erf is 1 in f32.
   V y = hn::IfThenElse(hn::Gt(t, hn::Set(d, 0.927734375f)), outer, inner);
   y = hn::IfThenElse(hn::Gt(t, hn::Set(d, 4.0f)), hn::CopySign(one, x), y);
-  return hn::IfThenElse(hn::Ne(x, x), x, y);
+  return hn::IfThenElse(hn::IsNaN(x), x, y);
 }
 
 // sin(x + quarter pi/2): reduction by pi/2 in three parts, good to |x| = 8192; libm beyond.
