@@ -4,15 +4,9 @@
 #include <algorithm>
 #include <charconv>
 
-#include "backend/ref/ref_backend.h"
-#if __has_include("backend/cpu/cpu_backend.h")
 #include "backend/cpu/cpu_backend.h"
-#define LATHE_HAS_CPU 1
-#endif
-#if __has_include("backend/opencl/opencl_backend.h")
 #include "backend/opencl/opencl_backend.h"
-#define LATHE_HAS_OPENCL 1
-#endif
+#include "backend/ref/ref_backend.h"
 
 namespace lathe {
 
@@ -33,15 +27,7 @@ std::vector<std::string> KernelTable::ops() const {
 }
 
 std::span<const Backend* const> backends() {
-  static const std::vector<const Backend*> table = {
-      &ref_backend(),
-#ifdef LATHE_HAS_CPU
-      &cpu_backend(),
-#endif
-#ifdef LATHE_HAS_OPENCL
-      &opencl_backend(),
-#endif
-  };
+  static const Backend* const table[] = {&ref_backend(), &cpu_backend(), &opencl_backend()};
   return table;
 }
 

@@ -202,6 +202,22 @@ Buffer Arena::value(size_t draft, ValueId v) const {
   return slot(draft, s);
 }
 
+// Without what is lost at the ends of segments, which is not allocated.
+int64_t Arena::scratch_bytes(size_t draft) const {
+  const auto& slots = drafts_[draft].storage.slots;
+  std::vector<int64_t> end;  // by segment from the base on: past the last byte
+  for (size_t s = 0; s < slots.size(); ++s) {
+    if (slots[s].bytes == 0) continue;
+    const int64_t at = places_[draft].packing.offsets[s];
+    const size_t segment = static_cast<size_t>(at / space_.chunk - space_.base / space_.chunk);
+    if (end.size() <= segment) end.resize(segment + 1, 0);
+    end[segment] = std::max(end[segment], at % space_.chunk + aligned(slots[s].bytes));
+  }
+  int64_t total = 0;
+  for (size_t i = 0; i < end.size(); ++i) total += std::max<int64_t>(0, end[i] - (i == 0 ? space_.base % space_.chunk : 0));
+  return total;
+}
+
 MemoryReport Arena::report(size_t draft) const {
   const Draft& d = drafts_[draft];
   const Place& place = places_[draft];
@@ -209,7 +225,7 @@ MemoryReport Arena::report(size_t draft) const {
   const auto count = [&](MemoryClass c, int64_t bytes) { r.by_class[static_cast<size_t>(c)] += bytes; };
   for (const Port& p : state_) count(class_of(p.kind), aligned(p.type.bytes()));
   count(MemoryClass::staging, place.input_bytes);
-  const Peak peak = find_peak(d.storage.slots, target_.alignment);
+  const LivePeak peak = find_peak(d.storage.slots, target_.alignment);
   // Classes of the slots at the peak: what each held last before it.
   std::vector<MemoryClass> classes(d.storage.slots.size(), MemoryClass::activations);
   for (size_t p = 0; p < d.order.size() && static_cast<int32_t>(p) <= peak.time; ++p) {
@@ -224,7 +240,7 @@ MemoryReport Arena::report(size_t draft) const {
     const Interval& i = d.storage.slots[s];
     if (i.first <= peak.time && peak.time <= i.last) count(classes[s], aligned(i.bytes));
   }
-  r.scratch = place.packing.end - space_.base;
+  r.scratch = scratch_bytes(draft);
   r.lower_bound = peak.bytes;
   count(MemoryClass::activations, r.scratch - peak.bytes);
   for (int64_t bytes : r.by_class) r.total += bytes;
@@ -233,7 +249,7 @@ MemoryReport Arena::report(size_t draft) const {
 
 std::vector<std::string> Arena::largest(size_t draft, size_t count) const {
   const Draft& d = drafts_[draft];
-  const Peak peak = find_peak(d.storage.slots, target_.alignment);
+  const LivePeak peak = find_peak(d.storage.slots, target_.alignment);
   std::vector<std::pair<int64_t, std::string>> all;
   for (const Input& in : d.graph.inputs) {
     const TensorType& t = d.graph.type(in.value);

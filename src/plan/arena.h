@@ -44,6 +44,7 @@ class Arena {
   void place_state(const std::vector<Draft>&);
   Buffer buffer(int64_t address, int64_t bytes) const;
   int64_t aligned(int64_t bytes) const;
+  int64_t scratch_bytes(size_t draft) const;
   void check_size(const TensorType&, const std::string& what) const;
 
   const std::vector<Draft>& drafts_;

@@ -8,7 +8,7 @@
 namespace lathe {
 
 struct Choice {
-  Candidate candidate;         // empty for views, which need no kernel
+  Candidate candidate{};       // empty for views, which need no kernel
   int64_t workspace = 0;       // bytes
   std::vector<Declined> declined;
 };

@@ -214,7 +214,7 @@ bool by_area(const Item& a, const Item& b) {
 
 }  // namespace
 
-Peak find_peak(std::span<const Interval> intervals, int64_t alignment) {
+LivePeak find_peak(std::span<const Interval> intervals, int64_t alignment) {
   int32_t times = 0;
   for (const Interval& i : intervals) times = std::max(times, i.last + 1);
   std::vector<int64_t> change(static_cast<size_t>(times) + 1, 0);
@@ -222,7 +222,7 @@ Peak find_peak(std::span<const Interval> intervals, int64_t alignment) {
     change[static_cast<size_t>(i.first)] += round_up(i.bytes, alignment);
     change[static_cast<size_t>(i.last) + 1] -= round_up(i.bytes, alignment);
   }
-  Peak peak;
+  LivePeak peak;
   int64_t live = 0;
   for (int32_t t = 0; t < times; ++t) {
     live += change[static_cast<size_t>(t)];
@@ -247,7 +247,7 @@ Packing pack(std::span<const Interval> intervals, const PackSpace& space) {
     items.push_back({size, v.first, v.last, static_cast<int32_t>(i)});
     times = std::max(times, v.last + 1);
   }
-  const Peak peak = find_peak(intervals, space.alignment);
+  const LivePeak peak = find_peak(intervals, space.alignment);
   best.lower_bound = peak.bytes;
   if (items.empty()) return best;
 

@@ -32,10 +32,10 @@ struct Packing {
 Packing pack(std::span<const Interval>, const PackSpace&);
 
 // The time at which most bytes are live (the first such), sizes rounded up to the alignment.
-struct Peak {
+struct LivePeak {
   int32_t time = 0;
   int64_t bytes = 0;
 };
-Peak find_peak(std::span<const Interval>, int64_t alignment);
+LivePeak find_peak(std::span<const Interval>, int64_t alignment);
 
 }  // namespace lathe

@@ -1,0 +1,359 @@
+#include "plan/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "backend/ref/ref_backend.h"
+#include "ir/print.h"
+#include "ops/registry.h"
+#include "ops/softmax.h"
+#include "plan/certificate.h"
+#include "plan/test_graphs.h"
+
+namespace lathe {
+namespace {
+
+using testing::conv_step;
+using testing::mlp_step;
+using testing::random_graph;
+
+// A target that knows no fused and no composite kernels, and kernels without workspace: sizes are those of the values.
+KernelTable plain_table(const std::set<std::string>& without = {}) {
+  std::vector<KernelTable::Row> rows;
+  for (KernelTable::Row r : ref_kernels()) {
+    if (without.contains(std::string(r.op))) continue;
+    r.candidate.name = "plain";
+    r.candidate.workspace = nullptr;
+    rows.push_back(r);
+  }
+  return KernelTable(rows);
+}
+
+// Runs a Program on a picture of the arena, in which every cell holds the number of the value that was written there
+// last, and demands that every read finds its value.
+class Shadow {
+ public:
+  Shadow(const ProgramSet& set, const Program& p, int64_t alignment) : p_(p), alignment_(alignment) {
+    for (int64_t bytes : set.segments) cells_.emplace_back(static_cast<size_t>((bytes + alignment - 1) / alignment), kNothing);
+    root_.resize(p.graph.types.size());
+    for (size_t v = 0; v < root_.size(); ++v) root_[v] = static_cast<ValueId>(v);
+    for (const Node& n : p.graph.nodes)
+      if (n.op->has(kView)) root_[static_cast<size_t>(n.outputs[0])] = root_[static_cast<size_t>(n.inputs[0])];
+  }
+
+  void run() {
+    for (size_t i = 0; i < p_.inputs.size(); ++i) {
+      expect(p_.inputs[i].buffer, kNothing, "input");
+      write(p_.inputs[i].buffer, p_.graph.inputs[i].value);
+    }
+    for (const Launch& l : p_.launches) launch(l);
+    for (const FinalCopy& c : p_.final_copies) {
+      ASSERT_EQ(c.dst.bytes, c.src.bytes);
+      const std::vector<ValueId> from = read(c.src);
+      auto to = cells(c.dst);
+      std::copy(from.begin(), from.end(), to.begin());
+    }
+    for (size_t i = 0; i < p_.outputs.size(); ++i)
+      expect(p_.outputs[i].buffer, root(p_.graph.outputs[i].value), "output " + p_.outputs[i].name);
+  }
+
+ private:
+  static constexpr ValueId kNothing = -1, kWorkspace = -2;
+
+  ValueId root(ValueId v) const { return root_[static_cast<size_t>(v)]; }
+
+  std::span<ValueId> cells(const Buffer& b) {
+    EXPECT_EQ(b.offset % alignment_, 0);
+    auto& segment = cells_.at(static_cast<size_t>(b.segment));
+    const size_t from = static_cast<size_t>(b.offset / alignment_);
+    const size_t count = static_cast<size_t>((b.bytes + alignment_ - 1) / alignment_);
+    EXPECT_LE(from + count, segment.size());
+    return std::span(segment).subspan(from, count);
+  }
+  std::vector<ValueId> read(const Buffer& b) {
+    const auto c = cells(b);
+    return {c.begin(), c.end()};
+  }
+  void write(const Buffer& b, ValueId v) { std::ranges::fill(cells(b), v); }
+  void expect(const Buffer& b, ValueId v, const std::string& what) {
+    for (ValueId cell : cells(b)) ASSERT_EQ(cell, v) << what << " of " << p_.name;
+  }
+  static bool overlap(const Buffer& a, const Buffer& b) {
+    return a.bytes > 0 && b.bytes > 0 && a.segment == b.segment && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+  }
+
+  void launch(const Launch& l) {
+    const std::string what = print_node(p_.graph, l.node);
+    for (size_t i = 0; i < l.node.inputs.size(); ++i) {
+      ASSERT_EQ(l.args.in[i].bytes, l.in[i].bytes());
+      expect(l.args.in[i], root(l.node.inputs[i]), what);
+      ASSERT_FALSE(overlap(l.args.in[i], l.args.workspace)) << what;
+    }
+    for (size_t k = 0; k < l.node.outputs.size(); ++k) {
+      const Buffer& out = l.args.out[k];
+      ASSERT_EQ(out.bytes, l.out[k].bytes());
+      ASSERT_FALSE(overlap(out, l.args.workspace)) << what;
+      for (size_t j = 0; j < k; ++j) ASSERT_FALSE(overlap(out, l.args.out[j])) << what;
+      for (const Buffer& in : l.args.in) {
+        if (!overlap(out, in)) continue;
+        ASSERT_TRUE(l.node.op->has(kElementwise) || l.node.is("fused")) << what;
+        ASSERT_EQ(out.offset, in.offset) << what;
+        ASSERT_EQ(out.bytes, in.bytes) << what;
+      }
+    }
+    write(l.args.workspace, kWorkspace);
+    for (size_t k = 0; k < l.node.outputs.size(); ++k) write(l.args.out[k], l.node.outputs[k]);
+  }
+
+  const Program& p_;
+  int64_t alignment_;
+  std::vector<std::vector<ValueId>> cells_;
+  std::vector<ValueId> root_;
+};
+
+void check_set(const ProgramSet& set, const Target& target) {
+  int64_t sum = 0;
+  for (int64_t bytes : set.segments) {
+    EXPECT_LE(bytes, target.largest_allocation);
+    sum += bytes;
+  }
+  EXPECT_EQ(set.arena_bytes, sum);
+  for (const Program& p : set.programs) {
+    Shadow(set, p, target.alignment).run();
+    const MemoryReport& m = p.memory;
+    int64_t classes = 0, naive = 0;
+    for (MemoryClass c : kMemoryClasses) {
+      EXPECT_GE(m.of(c), 0);
+      classes += m.of(c);
+    }
+    EXPECT_EQ(classes, m.total);
+    for (const Launch& l : p.launches) {
+      naive += l.args.workspace.bytes + target.alignment;
+      for (const Buffer& b : l.args.out) naive += b.bytes + target.alignment;
+    }
+    for (const FinalCopy& c : p.final_copies) naive += c.dst.bytes + target.alignment;
+    EXPECT_GE(m.scratch, m.lower_bound);
+    EXPECT_LE(m.total, set.arena_bytes);
+    if (set.segments.size() == 1) {
+      EXPECT_LE(m.scratch, naive);
+    }
+    for (size_t i = 0; i < p.outputs.size(); ++i) {
+      if (p.outputs[i].output_kind != OutputKind::state) continue;
+      const auto in = std::ranges::find(set.state, p.outputs[i].name, &Port::name);
+      ASSERT_NE(in, set.state.end());
+      EXPECT_EQ(in->buffer.segment, p.outputs[i].buffer.segment);
+      EXPECT_EQ(in->buffer.offset, p.outputs[i].buffer.offset);
+    }
+  }
+}
+
+double over(const Program& p) {
+  return static_cast<double>(p.memory.scratch) / static_cast<double>(p.memory.lower_bound);
+}
+
+TEST(Plan, RandomGraphsKeepEveryValueUntilItsLastReader) {
+  for (uint32_t seed = 0; seed < 120; ++seed) {
+    SCOPED_TRACE(seed);
+    const Graph g = random_graph(seed, 5 + static_cast<int>(seed));
+    Target target;
+    target.alignment = seed % 3 == 0 ? 256 : 64;
+    if (seed % 4 == 1) target.largest_allocation = 7 * 256;
+    check_set(plan({g}, target, plain_table()), target);
+    target.largest_allocation = int64_t{1} << 40;
+    check_set(plan({g}, target, ref_backend().kernels()), target);
+  }
+}
+
+TEST(Plan, SameGraphSamePlan) {
+  const Graph g = random_graph(7, 200);
+  const auto table = plain_table();
+  EXPECT_EQ(certificate_json(plan({g}, {}, table)).dump(), certificate_json(plan({g}, {}, table)).dump());
+  const ProgramSet a = plan({g}, {}, table), b = plan({g}, {}, table);
+  for (size_t i = 0; i < a.programs[0].launches.size(); ++i)
+    for (size_t k = 0; k < a.programs[0].launches[i].args.out.size(); ++k)
+      EXPECT_EQ(a.programs[0].launches[i].args.out[k].offset, b.programs[0].launches[i].args.out[k].offset);
+}
+
+TEST(Plan, TrainingStepsStayCloseToTheLowerBound) {
+  const auto table = plain_table();
+  const Graph graphs[] = {mlp_step(64, {784, 512, 256, 128, 10}), conv_step(32, 32, 16, 9), conv_step(8, 28, 32, 4),
+                          mlp_step(4, {784, 1024, 1024, 1024, 10})};
+  for (const Graph& g : graphs) {
+    const ProgramSet set = plan({g}, {}, table);
+    check_set(set, {});
+    const Program& p = set.programs[0];
+    EXPECT_LE(over(p), 1.05) << memory_table(set);
+    EXPECT_GT(p.memory.of(MemoryClass::optimizer), 0);
+    EXPECT_EQ(p.memory.of(MemoryClass::workspace), 0);
+    EXPECT_TRUE(p.final_copies.empty()) << "every update is elementwise and can be written in place";
+    for (size_t i = 0; i < p.outputs.size(); ++i)
+      if (p.outputs[i].output_kind == OutputKind::state) {
+        const ValueId v = p.graph.outputs[i].value;
+        for (const Launch& l : p.launches)
+          for (size_t k = 0; k < l.node.outputs.size(); ++k)
+            if (l.node.outputs[k] == v) {
+              EXPECT_EQ(l.args.out[k].offset, p.outputs[i].buffer.offset);
+            }
+      }
+  }
+}
+
+// The gradients of all layers together are larger than those of two layers; updates run between them.
+TEST(Plan, GradientMemoryDiesAtItsUpdate) {
+  const Graph g = mlp_step(2, {1000, 1000, 1000, 1000, 1000, 1000, 10});
+  const ProgramSet set = plan({g}, {}, plain_table());
+  EXPECT_LT(set.programs[0].memory.scratch, 3 * 1000 * 1000 * 4);
+  EXPECT_GT(set.programs[0].memory.of(MemoryClass::gradients), 0);
+}
+
+TEST(Plan, ElementwiseChainRunsInOnePlace) {
+  Builder b("chain");
+  Value x = b.input({DType::f32, {1000}}, InputKind::batch, "x");
+  for (int i = 0; i < 10; ++i) x = tanh(x);
+  b.output(x, OutputKind::result, "y");
+  const ProgramSet set = plan({b.finish()}, {}, plain_table());
+  EXPECT_EQ(set.programs[0].memory.scratch, 4032);
+}
+
+TEST(Plan, ProgramsShareStateAndTheArenaFitsTheLargest) {
+  const Graph large = mlp_step(64, {784, 128, 10});
+  Graph small = mlp_step(16, {784, 128, 10});
+  small.name = "tail";
+  Builder b("eval");
+  const Value x = b.input({DType::f32, {100, 784}}, InputKind::batch, "x");
+  b.output(matmul(x, b.input({DType::f32, {784, 128}}, InputKind::param, "w0")), OutputKind::result, "y");
+  const ProgramSet set = plan({large, small, b.finish()}, {}, plain_table());
+  check_set(set, {});
+  ASSERT_NE(set.find("eval"), nullptr);
+  const auto place = [&](const char* program, const char* input) {
+    const Program* p = set.find(program);
+    return std::ranges::find(p->inputs, input, &Port::name)->buffer.offset;
+  };
+  EXPECT_EQ(place("mlp", "w0"), place("tail", "w0"));
+  EXPECT_EQ(place("mlp", "w0"), place("eval", "w0"));
+  EXPECT_EQ(set.state.size(), 8u);
+  EXPECT_NE(certificate(set).find("eval"), std::string::npos);
+}
+
+TEST(Plan, StateThatDiffersBetweenGraphsIsABug) {
+  const auto graph = [](int64_t n, const char* name) {
+    Builder b(name);
+    b.output(neg(b.input({DType::f32, {n}}, InputKind::param, "w")), OutputKind::result, "y");
+    return b.finish();
+  };
+  EXPECT_THROW(plan({graph(3, "a"), graph(4, "b")}, {}, plain_table()), InternalError);
+}
+
+TEST(Plan, CompositesWithoutAKernelAreExpanded) {
+  Builder b("soft");
+  b.output(softmax(b.input({DType::f32, {4, 6}}, InputKind::batch, "x")), OutputKind::result, "y");
+  const Graph g = b.finish();
+  const ProgramSet set = plan({g}, {}, plain_table({"softmax"}));
+  check_set(set, {});
+  EXPECT_GT(set.programs[0].launches.size(), 1u);
+  ASSERT_EQ(set.programs[0].expanded.size(), 1u);
+  EXPECT_EQ(set.programs[0].expanded[0].op, "softmax");
+  EXPECT_EQ(plan({g}, {}, plain_table()).programs[0].launches.size(), 1u);
+}
+
+std::string message_of(const std::function<void()>& f, Exit exit) {
+  try {
+    f();
+  } catch (const UserError& e) {
+    EXPECT_EQ(e.exit_code(), exit);
+    return e.what();
+  }
+  ADD_FAILURE() << "no error";
+  return "";
+}
+
+TEST(Plan, MissingKernelNamesOpTypesDeviceAndReasons) {
+  std::vector<KernelTable::Row> rows;
+  for (KernelTable::Row r : ref_kernels()) {
+    if (r.op == "matmul") r.candidate.accepts = [](const Site&) -> std::string { return "too large for this kernel"; };
+    rows.push_back(r);
+  }
+  Target target;
+  target.name = "toy";
+  const Graph g = mlp_step(2, {3, 4});
+  const auto text = message_of([&] { plan({g}, target, KernelTable(rows)); }, Exit::bad_data);
+  for (const char* part : {"matmul", "f32[2, 3]", "toy", "ref: too large for this kernel", "fc0"})
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  // The reference kernels may step in where the recipe allows it.
+  const ProgramSet set = plan({g}, target, KernelTable(rows), {.allow_fallback = true});
+  bool found = false;
+  for (const Launch& l : set.programs[0].launches)
+    found = found || (l.node.is("matmul") && l.declined.size() == 1 && l.candidate.name == "ref");
+  EXPECT_TRUE(found);
+}
+
+TEST(Plan, GradWithoutAutodiffIsRefused) {
+  Builder b("g");
+  const Value w = b.input({DType::f32, {3}}, InputKind::param, "w");
+  const Values d = grad(sum_all(w), std::span(&w, 1));
+  b.update(w, d[0]);
+  const auto text = message_of([&] { plan({b.finish()}, {}, ref_backend().kernels()); }, Exit::bad_data);
+  EXPECT_NE(text.find("autodiff"), std::string::npos) << text;
+}
+
+TEST(Plan, BudgetErrorSaysWhatIsNeededAndWhere) {
+  const Graph g = mlp_step(64, {784, 512, 10});
+  const auto text = message_of([&] { plan({g}, {}, plain_table(), {.budget = 1000000}); }, Exit::os_error);
+  for (const char* part : {"1000000", "weights", "optimizer", "activations", "w0", "smaller batch"})
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  const int64_t needed = plan({g}, {}, plain_table()).arena_bytes;
+  EXPECT_NO_THROW(plan({g}, {}, plain_table(), {.budget = needed}));
+  EXPECT_THROW(plan({g}, {}, plain_table(), {.budget = needed - 1}), UserError);
+  Target small;
+  small.memory = needed - 1;
+  EXPECT_THROW(plan({g}, small, plain_table()), UserError);
+}
+
+TEST(Plan, ValuesLargerThanASegmentAreRefused) {
+  Target target;
+  target.largest_allocation = 1 << 20;
+  const auto text = message_of([&] { plan({mlp_step(64, {784, 512, 10})}, target, plain_table()); }, Exit::os_error);
+  EXPECT_NE(text.find("1048576"), std::string::npos) << text;
+}
+
+TEST(Plan, EmptyTensorsNeedNoMemory) {
+  Builder b("empty");
+  b.output(tanh(b.input({DType::f32, {0, 4}}, InputKind::batch, "x")), OutputKind::result, "y");
+  const ProgramSet set = plan({b.finish()}, {}, plain_table());
+  check_set(set, {});
+  EXPECT_EQ(set.programs[0].memory.total, 0);
+}
+
+TEST(Plan, TwentyThousandNodesAreFast) {
+  const Graph g = random_graph(3, 20000);
+  std::vector<int64_t> widths(900, 64);
+  const Graph deep = mlp_step(16, widths);
+  const auto table = plain_table();
+  for (const Graph* graph : {&g, &deep}) {
+    const auto start = std::chrono::steady_clock::now();
+    const ProgramSet set = plan({*graph}, {}, table);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    RecordProperty(graph->name + "_nodes", static_cast<int>(graph->nodes.size()));
+    RecordProperty(graph->name + "_milliseconds", static_cast<int>(seconds * 1e3));
+    RecordProperty(graph->name + "_per_mille_over", static_cast<int>(1000 * (over(set.programs[0]) - 1)));
+    EXPECT_LT(seconds, 2.0);  // 0.2 s on an idle core
+    EXPECT_LE(over(set.programs[0]), 1.05);
+  }
+}
+
+TEST(Certificate, JsonAgreesWithTheSet) {
+  const ProgramSet set = plan({mlp_step(8, {20, 10, 5})}, {}, plain_table());
+  const auto j = certificate_json(set);
+  EXPECT_EQ(j["arena_bytes"], set.arena_bytes);
+  EXPECT_EQ(j["programs"][0]["memory"]["total"], set.programs[0].memory.total);
+  EXPECT_EQ(j["programs"][0]["launches"].size(), set.programs[0].launches.size());
+  const std::string text = certificate(set);
+  for (const char* part : {"weights", "gradients", "lower bound", "matmul", "plain", "arena:"})
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace lathe
