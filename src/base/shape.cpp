@@ -9,14 +9,16 @@ namespace lathe {
 Shape::Shape(std::span<const int64_t> dims) {
   LATHE_USER_CHECK(dims.size() <= kMaxDims, "shape: expected at most {} dimensions, got {}", kMaxDims, dims.size());
   ndim_ = static_cast<int>(dims.size());
+  int64_t product = 1;  // without the zeros: strides multiply the other dimensions of an empty tensor, too
   for (int i = 0; i < ndim_; ++i) {
     const int64_t d = dims[static_cast<size_t>(i)];
     LATHE_USER_CHECK(d >= 0, "shape: dimension {} is negative ({})", i, d);
     dims_[static_cast<size_t>(i)] = d;
-    numel_ = checked_mul(numel_, d, "shape");
+    if (d > 0) product = checked_mul(product, d, "shape");
+    numel_ *= d;
   }
   // Bytes of the widest element must be representable too.
-  checked_mul(numel_, 8, "shape");
+  checked_mul(product, 8, "shape");
 }
 
 int64_t Shape::dim(int axis) const { return dims_[static_cast<size_t>(normalize_axis(axis, ndim_, "shape"))]; }
