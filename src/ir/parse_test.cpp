@@ -1,7 +1,7 @@
 // Text form: print and parse are inverse; errors name their place.
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <limits>
 
 #include "ir/print.h"
@@ -175,7 +175,7 @@ TEST(Scale, TwentyThousandNodesTakeLessThanASecond) {
 #else
   constexpr double kLimit = 1;
 #endif
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // of this process: other load does not count
   Builder b("large");
   Value v = b.input({DType::f32, {64, 64}}, InputKind::param, "w");
   for (int i = 0; i < 20000; ++i) {
@@ -191,7 +191,7 @@ TEST(Scale, TwentyThousandNodesTakeLessThanASecond) {
   EXPECT_EQ(structural_hash(g), structural_hash(back));
   const Graph copy = rebuild(back, [](Rebuild&, const Node&) { return std::nullopt; });
   EXPECT_EQ(copy.nodes.size(), 20000u);
-  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), kLimit);
+  EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, kLimit);
 }
 
 }  // namespace
