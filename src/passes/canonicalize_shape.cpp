@@ -33,7 +33,8 @@ Value broadcast_of_broadcast(const Match& m) {
 
 // Adds axes of size 1 only: a view.
 Value broadcast_of_ones(const Match& m) {
-  return m.x[0].shape().numel() == m.out.shape.numel() && m.out.shape.numel() > 0 ? reshape(m.x[0], m.out.shape) : Value();
+  return m.x[0].shape().numel() == m.out.shape.numel() && m.out.shape.numel() > 0 ? reshape(m.x[0], m.out.shape)
+                                                                                  : Value();
 }
 
 std::span<const int64_t> without_leading_ones(const Shape& s) {
@@ -66,9 +67,12 @@ std::optional<Ints> same_axes(const Shape& outer, const Ints& axes, const Shape&
     const int first_o = o, first_i = i;
     int64_t size_o = o < outer.ndim() ? outer[o++] : 1, size_i = i < inner.ndim() ? inner[i++] : 1;
     while (size_o != size_i) {
-      if (size_o < size_i && o < outer.ndim()) size_o *= outer[o++];
-      else if (size_i < size_o && i < inner.ndim()) size_i *= inner[i++];
-      else return std::nullopt;
+      if (size_o < size_i && o < outer.ndim())
+        size_o *= outer[o++];
+      else if (size_i < size_o && i < inner.ndim())
+        size_i *= inner[i++];
+      else
+        return std::nullopt;
     }
     const auto reduced = std::count_if(axes.begin(), axes.end(), [&](int64_t a) { return a >= first_o && a < o; });
     if (reduced != 0 && reduced != o - first_o) return std::nullopt;
@@ -77,8 +81,8 @@ std::optional<Ints> same_axes(const Shape& outer, const Ints& axes, const Shape&
   return out;
 }
 
-// Over the axes of the elementwise node behind the reshape, with which fuse can then merge it; the same sums in the same
-// order.
+// Over the axes of the elementwise node behind the reshape, with which fuse can then merge it; the same sums in the
+// same order.
 Value reduce_of_reshape(const Match& m) {
   if (!m.is(m.x[0], "reshape") || m.out.shape.numel() == 0) return {};
   const Value inner = m.arg(m.x[0]);
@@ -86,7 +90,8 @@ Value reduce_of_reshape(const Match& m) {
   if (!d || !d->op->has(kElementwise)) return {};
   const auto axes = same_axes(m.x[0].shape(), m.n.get<ReduceParams>().axes, inner.shape());
   if (!axes || axes->empty()) return {};
-  return reshape(m.b.add1(*m.n.op, std::span(&inner, 1), ReduceParams{*axes, m.n.get<ReduceParams>().keep_dims}), m.out.shape);
+  return reshape(m.b.add1(*m.n.op, std::span(&inner, 1), ReduceParams{*axes, m.n.get<ReduceParams>().keep_dims}),
+                 m.out.shape);
 }
 
 // The only axis along which a pad with zeros adds elements (outside, not between); -1 for other pads.

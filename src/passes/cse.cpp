@@ -47,7 +47,8 @@ Graph cse(Graph g, const PassContext&) {
   bool any = false;
   Rebuild r(g);
   for (const Node& n : g.nodes) {
-    const bool writes_state = std::ranges::any_of(n.outputs, [&](ValueId v) { return is_new_state[static_cast<size_t>(v)]; });
+    const bool writes_state =
+        std::ranges::any_of(n.outputs, [&](ValueId v) { return is_new_state[static_cast<size_t>(v)]; });
     if (n.op->has(kRandom)) {
       r.copy(n);
       continue;

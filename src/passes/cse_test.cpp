@@ -18,7 +18,8 @@ TEST(Cse, MergesEqualNodesAndTheirReaders) {
     %5: f32[2, 3] = tanh(%3)
     %6: f32[2, 3] = mul(%4, %5)
     output %6 result "y"
-  })", R"(graph g {
+  })",
+              R"(graph g {
     input %0: f32[2, 3] batch "a"
     input %1: f32[2, 3] batch "b"
     %2: f32[2, 3] = add(%0, %1)
@@ -62,7 +63,8 @@ TEST(Dce, DropsWhatNobodyNeeds) {
     %2: f32[2] = exp(%1)
     %3: f32[2] = relu(%2)
     output %1 result "y"
-  })", R"(graph g {
+  })",
+              R"(graph g {
     input %0: f32[2] batch "a"
     %1: f32[2] = tanh(%0)
     output %1 result "y"
@@ -105,7 +107,8 @@ TEST(Expand, ReachesPrimitivesFromEveryComposite) {
       SCOPED_TRACE(std::string(op->name()) + " " + s.label);
       Builder b("g");
       Values args;
-      for (size_t i = 0; i < s.inputs.size(); ++i) args.push_back(b.input(s.inputs[i].type, InputKind::batch, "x" + std::to_string(i)));
+      for (size_t i = 0; i < s.inputs.size(); ++i)
+        args.push_back(b.input(s.inputs[i].type, InputKind::batch, "x" + std::to_string(i)));
       const Values out = b.add(*op, args, s.params);
       for (size_t i = 0; i < out.size(); ++i) b.output(out[i], OutputKind::result, "y" + std::to_string(i));
       const Graph g = expand(b.finish(), {});

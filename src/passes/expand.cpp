@@ -11,7 +11,8 @@ Graph expand(Graph g, const PassContext& context) {
   const auto wanted = [&](const Node& n) {
     return n.op->is_composite() && n.op != &fused_op && !context.target.is_native(n.op->name());
   };
-  // An expansion may hold composites; ops do not nest in themselves, so the depth is the number of composite ops at most.
+  // An expansion may hold composites; ops do not nest in themselves, so the depth is the number of composite ops at
+  // most.
   constexpr int kMaxDepth = 64;
   for (int depth = 0; std::ranges::any_of(g.nodes, wanted); ++depth) {
     LATHE_CHECK(depth < kMaxDepth, "the expansion of {} holds itself",

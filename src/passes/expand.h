@@ -1,6 +1,6 @@
-// Replaces composites that the target has no kernel for by their expansions, until none is left. `fused` stays: the plan
-// expands it where no kernel accepts it. Input: a graph without `grad`, whose composites autodiff wants to see whole.
-// Runs before everything that looks at primitives.
+// Replaces composites that the target has no kernel for by their expansions, until none is left. `fused` stays: the
+// plan expands it where no kernel accepts it. Input: a graph without `grad`, whose composites autodiff wants to see
+// whole. Runs before everything that looks at primitives.
 #pragma once
 
 #include "passes/pass.h"

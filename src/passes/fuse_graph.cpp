@@ -17,9 +17,16 @@ void insert_unique(std::vector<ValueId>& list, ValueId v) {
 }  // namespace
 
 FuseGraph::FuseGraph(const Graph& graph)
-    : g(graph), def(definitions(graph)), is_output(graph.types.size(), false), updates(graph.types.size(), -1),
-      transparent(graph.nodes.size(), false), live(graph.nodes.size(), false),
-      sources(graph.nodes.size()), readers(graph.nodes.size()), writers(graph.nodes.size()), level(graph.nodes.size(), 0) {
+    : g(graph),
+      def(definitions(graph)),
+      is_output(graph.types.size(), false),
+      updates(graph.types.size(), -1),
+      transparent(graph.nodes.size(), false),
+      live(graph.nodes.size(), false),
+      sources(graph.nodes.size()),
+      readers(graph.nodes.size()),
+      writers(graph.nodes.size()),
+      level(graph.nodes.size(), 0) {
   for (const Output& o : g.outputs) {
     is_output[at(o.value)] = true;
     if (o.updates >= 0) updates[at(o.value)] = o.updates;

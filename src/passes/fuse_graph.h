@@ -1,6 +1,6 @@
-// The graph as fuse sees it: live nodes with their true dependencies. Transparent nodes (constants, broadcasts, and what
-// inline_node() adds) do not count: they are computed where they are read. A node that reads state must run before the
-// node that writes its new value.
+// The graph as fuse sees it: live nodes with their true dependencies. Transparent nodes (constants, broadcasts, and
+// what inline_node() adds) do not count: they are computed where they are read. A node that reads state must run before
+// the node that writes its new value.
 #pragma once
 
 #include <cstdint>

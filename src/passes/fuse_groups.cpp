@@ -1,40 +1,32 @@
 #include "passes/fuse_groups.h"
 
 #include <algorithm>
-#include <numeric>
 #include <queue>
-#include <unordered_set>
+#include <utility>
 
 #include "ops/broadcast.h"
 #include "ops/elementwise.h"
 #include "ops/full.h"
+#include "passes/fuse_partition.h"
 
 namespace lathe {
 namespace {
 
 size_t at(int32_t i) { return static_cast<size_t>(i); }
 
-constexpr size_t kMaxNodes = 64;   // of one loop: kernels keep every value of a point in registers
-constexpr int32_t kNear = 8;       // levels: how long a value may wait for others to be computed with it
-constexpr int kSearchBudget = 400; // edges: a search that sees more counts as "there may be a path"
+constexpr int kMaxInstrs = 160;  // of one loop: kernels keep the values of a point in registers
+constexpr int kMaxSinking = 64;  // nodes looked at when a node would be computed later
+constexpr int32_t kNear = 8;     // levels: how long a value may wait for others to be computed with it
 
-// A group under construction; at first, every node is one.
-struct Work {
-  std::string_view kind;
-  std::vector<int32_t> nodes;
-  std::vector<ValueId> inputs;  // read from outside
-  int32_t reduce = -1;          // loops: the reduction among the nodes
-  Shape domain;                 // loops: shape of everything before the reduction
-  Shape tail;                   // loops with a reduction: shape of everything behind it
-  size_t copies = 0;            // nodes computed here again
-  int32_t min_level = 0, max_level = 0;
-  size_t size() const { return nodes.size() + copies; }
-};
+using Group = FusePartition::Group;
+
+int count_instrs(const ScalarExpr& e) {
+  return static_cast<int>(std::ranges::count_if(e.instrs, [](const ScalarInstr& i) { return i.op != ScalarOp::arg; }));
+}
 
 // Cheaper to compute than to store and to read.
-bool is_cheap(const Node& n, ArgTypes in) {
-  if (!n.op->has(kElementwise)) return false;
-  return std::ranges::none_of(elementwise_expr(n, in).instrs, [](const ScalarInstr& i) {
+bool is_cheap(const ScalarExpr& e) {
+  return std::ranges::none_of(e.instrs, [](const ScalarInstr& i) {
     switch (i.op) {
       case ScalarOp::div:
       case ScalarOp::pow:
@@ -55,9 +47,11 @@ bool is_cheap(const Node& n, ArgTypes in) {
 class Grouping {
  public:
   Grouping(FuseGraph& f, int max_inputs)
-      : f_(f), max_inputs_(static_cast<size_t>(max_inputs)), of_(f.g.nodes.size()), work_(f.g.nodes.size()),
-        in_tail_(f.g.nodes.size(), false), seen_(f.g.nodes.size(), 0), mark_(f.g.nodes.size(), 0) {
-    std::iota(of_.begin(), of_.end(), 0);
+      : f_(f),
+        max_inputs_(static_cast<size_t>(max_inputs)),
+        parts_(f),
+        in_tail_(f.g.nodes.size(), false),
+        mark_(f.g.nodes.size(), 0) {
     for (int32_t i = 0; i < size(); ++i)
       if (f.live[at(i)]) start(i);
   }
@@ -71,23 +65,23 @@ class Grouping {
       if (f_.live[at(i)]) order.push_back(i);
     std::ranges::stable_sort(order, std::greater{}, [&](int32_t i) { return f_.level[at(i)]; });
     for (int32_t p : order)
-      if (work_[at(of_[at(p)])].kind == "loop") place(p);
-    return sorted();
+      if (parts_.of(p).kind == "loop") place(p);
+    std::vector<FuseGroup> out;
+    for (int32_t g : parts_.sorted()) out.push_back({std::string(parts_[g].kind), std::move(parts_[g].nodes)});
+    return out;
   }
 
  private:
   int32_t size() const { return static_cast<int32_t>(f_.g.nodes.size()); }
   const TensorType& type(int32_t i) const { return f_.g.type(f_.node(i).outputs[0]); }
-  Work& group(int32_t i) { return work_[at(of_[at(i)])]; }
+  ScalarExpr expr(int32_t i) const { return elementwise_expr(f_.node(i), f_.g.types_of(f_.node(i).inputs)); }
 
   void start(int32_t i) {
     const Node& n = f_.node(i);
-    Work& w = work_[at(i)];
-    w.nodes = {i};
-    w.inputs = f_.sources[at(i)];
-    w.min_level = w.max_level = f_.level[at(i)];
+    Group& w = parts_.of(i);
     if (n.op->has(kElementwise)) {
       w.kind = "loop";
+      w.instrs = count_instrs(expr(i));
       w.domain = type(i).shape;
     } else if (n.op->has(kReduction)) {
       w.domain = f_.g.type(n.inputs[0]).shape;
@@ -109,12 +103,12 @@ class Grouping {
       if (f_.makes_output(last) || f_.readers[at(last)].size() != 1) return;
       const int32_t next = f_.readers[at(last)][0];
       if (!is_epilogue(op, last, next, bias, residual)) return;
-      Work& w = group(op);
+      Group& w = parts_.of(op);
       for (int32_t i : w.nodes)
         for (int32_t writer : f_.writers[at(i)])
-          if (writer != next && reaches({writer}, next, of_[at(op)])) return;
+          if (writer != next && parts_.reaches({writer}, parts_.id(next), parts_.id(op))) return;
       w.kind = f_.node(op).op->name();
-      absorb(of_[at(op)], of_[at(next)]);
+      parts_.absorb(parts_.id(op), parts_.id(next));
       last = next;
     }
   }
@@ -122,7 +116,7 @@ class Grouping {
   bool is_epilogue(int32_t op, int32_t last, int32_t next, bool& bias, bool& residual) const {
     const Node& n = f_.node(next);
     const ValueId z = f_.node(last).outputs[0];
-    if (work_[at(of_[at(next)])].nodes.size() != 1 || !n.op->has(kElementwise) || type(next) != type(op)) return false;
+    if (parts_.of(next).nodes.size() != 1 || !n.op->has(kElementwise) || type(next) != type(op)) return false;
     if (std::ranges::count(n.inputs, z) != 1) return false;
     if (n.inputs.size() == 1) return true;
     if (!n.is("add")) return false;
@@ -144,14 +138,14 @@ class Grouping {
     const Shape& shape = type(p).shape;
     std::vector<int32_t> candidates;
     for (int32_t r : f_.readers[at(p)]) {
-      const int32_t c = of_[at(r)];
-      const Work& w = work_[at(c)];
+      const int32_t c = parts_.id(r);
+      const Group& w = parts_[c];
       if (w.kind != "loop" || (w.domain != shape && (w.reduce < 0 || w.tail != shape))) continue;
       if (std::ranges::find(candidates, c) == candidates.end()) candidates.push_back(c);
       if (candidates.size() == 16) break;
     }
     // The earliest first: others may depend on it.
-    std::ranges::stable_sort(candidates, {}, [&](int32_t c) { return ready(work_[at(c)]); });
+    std::ranges::stable_sort(candidates, {}, [&](int32_t c) { return parts_.ready(parts_[c]); });
     for (size_t i = 1; i < candidates.size(); ++i)
       if (try_unite(candidates[0], candidates[i], p)) candidates.erase(candidates.begin() + static_cast<int64_t>(i--));
     if (candidates.size() > 1 && try_copy(p)) return;
@@ -161,13 +155,14 @@ class Grouping {
 
   // Several loops want p and no one else does: each computes it, if that is cheap and reads no more than p itself.
   bool try_copy(int32_t p) {
-    if (f_.makes_output(p) || !f_.writers[at(p)].empty()) return false;
-    if (!is_cheap(f_.node(p), f_.g.types_of(f_.node(p).inputs))) return false;
+    if (f_.makes_output(p) || !f_.writers[at(p)].empty() || parts_.of(p).reduce >= 0 || !is_cheap(expr(p)))
+      return false;
+    const int instrs = parts_.of(p).instrs;
     const auto& sources = f_.sources[at(p)];
     std::vector<int32_t> groups;
     for (int32_t r : f_.readers[at(p)]) {
-      const int32_t c = of_[at(r)];
-      const Work& w = work_[at(c)];
+      const int32_t c = parts_.id(r);
+      const Group& w = parts_[c];
       // The reader reads p itself, not a broadcast of it.
       const ValueId read = f_.node(r).op->has(kReduction) ? f_.node(r).inputs[0] : f_.node(r).outputs[0];
       if (w.kind != "loop" || f_.g.type(read).shape != type(p).shape) return false;
@@ -180,46 +175,51 @@ class Grouping {
           more += f_.g.type(v).bytes();
           ++count;
         }
-      if (w.size() >= kMaxNodes || count > max_inputs_ || more > about(type(p).bytes()) || !sinks_well(w, p)) return false;
+      if (w.instrs + instrs > kMaxInstrs || count > max_inputs_ || more > about(type(p).bytes()) || !sinks_well(w, p))
+        return false;
     }
     const ValueId y = f_.node(p).outputs[0];
     f_.inline_node(p);
     for (int32_t c : groups) {
-      Work& w = work_[at(c)];
+      Group& w = parts_[c];
       std::erase(w.inputs, y);
       for (ValueId v : sources)
         if (std::ranges::find(w.inputs, v) == w.inputs.end()) w.inputs.push_back(v);
-      ++w.copies;
+      w.instrs += instrs;
     }
-    group(p) = {};
+    parts_.of(p) = {};
     return true;
   }
 
   // Two loops that both read p become one, so that p can vanish into it or is read once.
   bool try_unite(int32_t a, int32_t b, int32_t p) {
-    const Work &x = work_[at(a)], &y = work_[at(b)];
+    const Group &x = parts_[a], &y = parts_[b];
     if (x.domain != y.domain || x.domain != type(p).shape || (x.reduce >= 0 && y.reduce >= 0)) return false;
-    if (x.size() + y.size() > kMaxNodes || std::abs(ready(x) - ready(y)) > kNear) return false;
-    const bool linked = reads(a, b) || reads(b, a);
+    if (x.instrs + y.instrs > kMaxInstrs || std::abs(parts_.ready(x) - parts_.ready(y)) > kNear) return false;
+    const bool linked = parts_.reads(a, b) || parts_.reads(b, a);
     // What one reads of the other might stand behind its reduction.
     if (linked && (x.reduce >= 0 || y.reduce >= 0)) return false;
-    if (inputs_together(x, y).size() > max_inputs_) return false;
-    if (reaches(successors(x, a, b), b, a) || reaches(successors(y, a, b), a, b)) return false;
-    absorb(a, b);
+    if (parts_.inputs_together(x, y).size() > max_inputs_) return false;
+    if (parts_.reaches(parts_.successors(x, a, b), b, a) || parts_.reaches(parts_.successors(y, a, b), a, b))
+      return false;
+    parts_.absorb(a, b);
     return true;
   }
 
+  // p becomes part of the loop; where others read it too, as one more output.
   bool try_join(int32_t c, int32_t p) {
-    Work& w = work_[at(c)];
-    if (w.size() + group(p).size() > kMaxNodes) return false;
+    Group& w = parts_[c];
+    if (w.instrs + parts_.of(p).instrs > kMaxInstrs) return false;
     bool inner = !f_.makes_output(p);  // nobody outside reads p
     bool map_reader = false, tail_reader = false;
     for (int32_t r : f_.readers[at(p)]) {
-      if (of_[at(r)] != c) inner = false;
-      else (in_tail_[at(r)] ? tail_reader : map_reader) = true;
+      if (parts_.id(r) != c)
+        inner = false;
+      else
+        (in_tail_[at(r)] ? tail_reader : map_reader) = true;
     }
     bool tail = false;
-    if (group(p).reduce >= 0) {
+    if (parts_.of(p).reduce >= 0) {
       if (w.reduce >= 0 || w.domain != type(p).shape || !outputs_depend_on(w, p)) return false;
     } else if (w.domain == type(p).shape) {
       if (tail_reader) return false;
@@ -228,42 +228,35 @@ class Grouping {
       if (map_reader || !inner) return false;
       tail = true;
     }
-    if (inputs_together(w, group(p)).size() > max_inputs_) return false;
-    if (inner ? !sinks_well(w, p) : ready(w) > f_.level[at(p)] + kNear) return false;
+    if (parts_.inputs_together(w, parts_.of(p)).size() > max_inputs_) return false;
+    if (inner ? !sinks_well(w, p) : parts_.ready(w) > f_.level[at(p)] + kNear) return false;
     std::vector<int32_t> out;
     for (const auto* list : {&f_.readers[at(p)], &f_.writers[at(p)]})
       for (int32_t s : *list)
-        if (of_[at(s)] != c) out.push_back(s);
-    if (reaches(out, c, of_[at(p)])) return false;
-    if (group(p).reduce >= 0) {
+        if (parts_.id(s) != c) out.push_back(s);
+    if (parts_.reaches(out, c, parts_.id(p))) return false;
+    if (parts_.of(p).reduce >= 0) {
       for (int32_t i : w.nodes) in_tail_[at(i)] = true;
       w.tail = w.domain;
-      w.domain = group(p).domain;
+      w.domain = parts_.of(p).domain;
       w.reduce = p;
     }
     in_tail_[at(p)] = tail;
-    absorb(c, of_[at(p)]);
+    parts_.absorb(c, parts_.id(p));
     return true;
   }
 
   // A row or a column beside a tensor does not count.
   static int64_t about(int64_t bytes) { return bytes + bytes / 8; }
 
-  // The level from which on all inputs exist.
-  int32_t ready(const Work& w) const {
-    int32_t r = 0;
-    for (ValueId v : w.inputs) r = std::max(r, f_.level_of(v));
-    return r;
-  }
-
   // Computing p late keeps its inputs in memory instead of p: not where that is more.
-  bool sinks_well(const Work& w, int32_t p) {
-    const int32_t when = ready(w);
+  bool sinks_well(const Group& w, int32_t p) {
+    const int32_t when = parts_.ready(w);
     return when <= f_.level[at(p)] + kNear || kept_bytes(w, p, when) <= about(type(p).bytes());
   }
 
   // Bytes that computing p together with w, at level `when`, keeps alive up to there.
-  int64_t kept_bytes(const Work& w, int32_t p, int32_t when) {
+  int64_t kept_bytes(const Group& w, int32_t p, int32_t when) {
     const int32_t inside = ++stamp_;
     mark_sinking(w, p, inside);
     const int32_t counted = ++stamp_;  // by node, over the marks of `inside`: those are not counted twice either
@@ -282,8 +275,8 @@ class Grouping {
           continue;
         }
         const bool lives_anyway = f_.makes_output(d) || std::ranges::any_of(f_.readers[at(d)], [&](int32_t r) {
-          return &group(r) == &w || (mark_[at(r)] < inside && f_.level[at(r)] >= when);
-        });
+                                    return &parts_.of(r) == &w || (mark_[at(r)] < inside && f_.level[at(r)] >= when);
+                                  });
         if (!lives_anyway) kept += f_.g.type(v).bytes();
       }
     }
@@ -291,7 +284,7 @@ class Grouping {
   }
 
   // Marks elementwise nodes that only w and p need: they would sink with p.
-  void mark_sinking(const Work& w, int32_t p, int32_t stamp) {
+  void mark_sinking(const Group& w, int32_t p, int32_t stamp) {
     std::priority_queue<int32_t> open;  // readers come before what they read
     const auto open_sources = [&](const std::vector<ValueId>& sources) {
       for (ValueId v : sources)
@@ -300,14 +293,13 @@ class Grouping {
     mark_[at(p)] = stamp;
     open_sources(w.inputs);
     open_sources(f_.sources[at(p)]);
-    for (size_t count = 0; !open.empty() && count < kMaxNodes;) {
+    for (int count = 0; !open.empty() && count < kMaxSinking;) {
       const int32_t d = open.top();
       open.pop();
-      if (d != p && mark_[at(d)] == stamp) continue;
+      if (mark_[at(d)] == stamp) continue;
       const bool sinks = f_.node(d).op->has(kElementwise) && !f_.makes_output(d) &&
-                         std::ranges::all_of(f_.readers[at(d)], [&](int32_t r) {
-                           return &group(r) == &w || mark_[at(r)] == stamp;
-                         });
+                         std::ranges::all_of(f_.readers[at(d)],
+                                             [&](int32_t r) { return &parts_.of(r) == &w || mark_[at(r)] == stamp; });
       if (!sinks) continue;
       mark_[at(d)] = stamp;
       ++count;
@@ -315,14 +307,16 @@ class Grouping {
     }
   }
 
-  bool outputs_depend_on(const Work& w, int32_t p) const {
+  // Everything that w gives away would stand behind the reduction p.
+  bool outputs_depend_on(const Group& w, int32_t p) const {
     std::vector<int32_t> nodes = w.nodes, depending{p};
     std::ranges::sort(nodes);
     for (int32_t i : nodes) {
       const bool depends = std::ranges::any_of(f_.sources[at(i)], [&](ValueId v) {
         return f_.def[at(v)] >= 0 && std::ranges::find(depending, f_.def[at(v)]) != depending.end();
       });
-      if (depends) depending.push_back(i);
+      if (depends)
+        depending.push_back(i);
       else if (f_.makes_output(i) || std::ranges::any_of(f_.readers[at(i)], [&](int32_t r) {
                  return std::ranges::find(nodes, r) == nodes.end();
                }))
@@ -331,117 +325,10 @@ class Grouping {
     return true;
   }
 
-  bool reads(int32_t reader, int32_t writer) const {
-    return std::ranges::any_of(work_[at(reader)].inputs, [&](ValueId v) {
-      return f_.def[at(v)] >= 0 && of_[at(f_.def[at(v)])] == writer;
-    });
-  }
-
-  std::vector<ValueId> inputs_together(const Work& a, const Work& b) const {
-    std::vector<ValueId> out;
-    const auto inside = [&](const Work& w, int32_t d) { return d >= 0 && &work_[at(of_[at(d)])] == &w; };
-    for (const Work* w : {&a, &b})
-      for (ValueId v : w->inputs)
-        if (!inside(a, f_.def[at(v)]) && !inside(b, f_.def[at(v)]) && std::ranges::find(out, v) == out.end())
-          out.push_back(v);
-    return out;
-  }
-
-  void absorb(int32_t a, int32_t b) {
-    Work &x = work_[at(a)], &y = work_[at(b)];
-    x.inputs = inputs_together(x, y);
-    x.nodes.insert(x.nodes.end(), y.nodes.begin(), y.nodes.end());
-    x.copies += y.copies;
-    x.min_level = std::min(x.min_level, y.min_level);
-    x.max_level = std::max(x.max_level, y.max_level);
-    if (x.reduce < 0 && y.reduce >= 0) {
-      x.reduce = y.reduce;
-      x.tail = y.tail;
-    }
-    for (int32_t i : y.nodes) of_[at(i)] = a;
-    y = {};
-  }
-
-  std::vector<int32_t> successors(const Work& w, int32_t a, int32_t b) const {
-    std::vector<int32_t> out;
-    for (int32_t i : w.nodes)
-      for (const auto* list : {&f_.readers[at(i)], &f_.writers[at(i)]})
-        for (int32_t s : *list)
-          if (of_[at(s)] != a && of_[at(s)] != b) out.push_back(s);
-    return out;
-  }
-
-  // Is there (or may there be) a path from one of the nodes to the group that does not pass `without`?
-  bool reaches(const std::vector<int32_t>& from, int32_t target, int32_t without) {
-    ++stamp_;
-    int budget = kSearchBudget;
-    std::vector<int32_t> open;
-    const auto visit = [&](int32_t node) {
-      const int32_t c = of_[at(node)];
-      if (c == target || --budget < 0) return true;
-      // Levels rise along every edge: a group that lies wholly above the target cannot lead to it.
-      if (seen_[at(c)] == stamp_ || c == without || work_[at(c)].min_level >= work_[at(target)].max_level) return false;
-      seen_[at(c)] = stamp_;
-      open.push_back(c);
-      return false;
-    };
-    for (int32_t node : from)
-      if (visit(node)) return true;
-    while (!open.empty()) {
-      const int32_t c = open.back();
-      open.pop_back();
-      for (int32_t i : work_[at(c)].nodes)
-        for (const auto* list : {&f_.readers[at(i)], &f_.writers[at(i)]})
-          for (int32_t s : *list)
-            if (of_[at(s)] != c && visit(s)) return true;
-    }
-    return false;
-  }
-
-  // ---- the result
-
-  std::vector<FuseGroup> sorted() {
-    std::vector<int32_t> waits(work_.size(), 0), last(work_.size(), -1);
-    const auto for_edges = [&](int32_t c, auto&& f) {
-      for (int32_t i : work_[at(c)].nodes)
-        for (const auto* list : {&f_.readers[at(i)], &f_.writers[at(i)]})
-          for (int32_t s : *list)
-            if (of_[at(s)] != c) f(of_[at(s)]);
-    };
-    // Ties by place in the source: the order stays as near to it as it can.
-    using Entry = std::pair<int32_t, int32_t>;
-    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready_groups;
-    size_t count = 0;
-    for (int32_t c = 0; c < size(); ++c) {
-      if (work_[at(c)].nodes.empty()) continue;
-      ++count;
-      std::ranges::sort(work_[at(c)].nodes);
-      last[at(c)] = work_[at(c)].nodes.back();
-      for_edges(c, [&](int32_t s) { ++waits[at(s)]; });
-    }
-    for (int32_t c = 0; c < size(); ++c)
-      if (!work_[at(c)].nodes.empty() && waits[at(c)] == 0) ready_groups.push({last[at(c)], c});
-    std::vector<FuseGroup> out;
-    out.reserve(count);
-    while (!ready_groups.empty()) {
-      const int32_t c = ready_groups.top().second;
-      ready_groups.pop();
-      for_edges(c, [&](int32_t s) {
-        if (--waits[at(s)] == 0) ready_groups.push({last[at(s)], s});
-      });
-      Work& w = work_[at(c)];
-      out.push_back({std::string(w.kind), std::move(w.nodes)});
-    }
-    LATHE_CHECK(out.size() == count, "fusing made a cycle: {} of {} groups are reachable", out.size(), count);
-    return out;
-  }
-
   FuseGraph& f_;
   const size_t max_inputs_;
-  std::vector<int32_t> of_;    // by node: its group
-  std::vector<Work> work_;
+  FusePartition parts_;
   std::vector<bool> in_tail_;  // by node: behind its loop's reduction
-  std::vector<int32_t> seen_;  // by group: stamp of the last search that saw it
   std::vector<int32_t> mark_;  // by node: scratch of kept_bytes
   int32_t stamp_ = 0;
 };

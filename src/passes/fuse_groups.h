@@ -11,8 +11,8 @@
 namespace lathe {
 
 struct FuseGroup {
-  std::string kind;              // "loop", "matmul", "conv2d"; empty: one node as it is
-  std::vector<int32_t> nodes;    // ascending
+  std::string kind;            // "loop", "matmul", "conv2d"; empty: one node as it is
+  std::vector<int32_t> nodes;  // ascending
 };
 
 // In an order in which every group stands behind what it depends on.

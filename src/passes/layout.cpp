@@ -63,8 +63,8 @@ Value transpose_of_matmul(const Match& m) {
   return matmul(b, a, !p.trans_b, !p.trans_a);
 }
 
-// op(transpose(a), transpose(b), constant) -> transpose(op(a, b, constant)), where that drops a transpose or keeps their
-// number.
+// op(transpose(a), transpose(b), constant) -> transpose(op(a, b, constant)), where that drops a transpose or keeps
+// their number.
 Value sink_transpose(const Match& m) {
   if (!m.n.op->has(kElementwise)) return {};
   const auto it = std::ranges::find_if(m.x, [&](const Value& v) { return m.is(v, "transpose"); });

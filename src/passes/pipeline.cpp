@@ -65,7 +65,8 @@ bool is_disabled(const PipelineOptions& options, const PassEntry& pass) {
 
 std::span<const PassEntry> pipeline() { return kPipeline; }
 
-Graph run_pipeline(Graph g, const PassContext& context, const PipelineOptions& options, std::vector<PassReport>* reports) {
+Graph run_pipeline(Graph g, const PassContext& context, const PipelineOptions& options,
+                   std::vector<PassReport>* reports) {
   return run_passes(pipeline(), std::move(g), context, options, reports);
 }
 
@@ -73,7 +74,8 @@ Graph run_passes(std::span<const PassEntry> passes, Graph g, const PassContext& 
                  std::vector<PassReport>* reports) {
   for (const std::string& name : options.disabled)
     if (find_pass(passes, name).required)
-      throw UserError(fmt::format("pass \"{}\" cannot be disabled: without it the graph cannot be planned", name), Exit::usage);
+      throw UserError(fmt::format("pass \"{}\" cannot be disabled: without it the graph cannot be planned", name),
+                      Exit::usage);
   if (!options.stop_after.empty()) find_pass(passes, options.stop_after);
   if (options.verify) verify(g, Level::tensor, "none (the input of the pipeline)");
 

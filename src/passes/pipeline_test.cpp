@@ -110,10 +110,12 @@ TEST(Pipeline, RefusesUnknownAndRequiredNames) {
 
 TEST(Pipeline, VerifyNamesTheBrokenPass) {
   const PassEntry passes[] = {{"identity", identity, Level::tensor},
-                              {"breaks", [](Graph g, const PassContext&) {
+                              {"breaks",
+                               [](Graph g, const PassContext&) {
                                  g.nodes.erase(g.nodes.begin());
                                  return g;
-                               }, Level::tensor}};
+                               },
+                               Level::tensor}};
   try {
     run_passes(passes, small_graph(), {});
     FAIL();
@@ -175,7 +177,8 @@ void check_random(uint64_t seed, const RandomGraphOptions& options, const Target
     const auto results = interpret(now, inputs, Precision::exact);
     for (size_t i = 0; i < results.size(); ++i)
       ASSERT_LT(relative_error(results[i], expected[i]), 1e-9)
-          << "seed " << seed << ", without \"" << disabled << "\", output " << g.outputs[i].name << "\n" << print(g);
+          << "seed " << seed << ", without \"" << disabled << "\", output " << g.outputs[i].name << "\n"
+          << print(g);
   }
 }
 
@@ -231,7 +234,8 @@ TEST(Pipeline, TwentyThousandNodesInASecond) {
   const Graph out = run_pipeline(g, {}, {}, &reports);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   std::string text;
-  for (const PassReport& r : reports) text += fmt::format("  {:<14}{:8.1f} ms {:8} nodes\n", r.name, r.seconds * 1e3, r.nodes);
+  for (const PassReport& r : reports)
+    text += fmt::format("  {:<14}{:8.1f} ms {:8} nodes\n", r.name, r.seconds * 1e3, r.nodes);
   std::printf("%s  with checks   %8.1f ms\n", text.c_str(), seconds * 1e3);
   EXPECT_GE(reports[0].nodes, 20000u);
   double passes = 0;

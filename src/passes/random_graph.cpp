@@ -20,7 +20,8 @@ namespace {
 
 class Generator {
  public:
-  Generator(uint64_t seed, const RandomGraphOptions& options) : options_(options), rng_(seed, 0x9A, 0, 0), b_("random") {}
+  Generator(uint64_t seed, const RandomGraphOptions& options)
+      : options_(options), rng_(seed, 0x9A, 0, 0), b_("random") {}
 
   Graph run() {
     add_inputs();
@@ -56,7 +57,8 @@ class Generator {
     int i = 0;
     for (const Shape& s : shapes) {
       const bool is_param = options_.state && i % 2 == 0;
-      pool_.push_back(b_.input({DType::f32, s}, is_param ? InputKind::param : InputKind::batch, "x" + std::to_string(i)));
+      pool_.push_back(
+          b_.input({DType::f32, s}, is_param ? InputKind::param : InputKind::batch, "x" + std::to_string(i)));
       if (is_param) params_.push_back(pool_.back());
       ++i;
     }
@@ -70,7 +72,9 @@ class Generator {
     switch (kind) {
       case 0:
       case 1:
-      case 2: return unary(one_of<std::string>({"neg", "tanh", "sigmoid", "relu", "abs", "gelu", "silu", "sin", "square"}), x);
+      case 2:
+        return unary(one_of<std::string>({"neg", "tanh", "sigmoid", "relu", "abs", "gelu", "silu", "sin", "square"}),
+                     x);
       case 3: return binary(one_of<std::string>({"add", "mul", "sub"}), x, chance(50) ? x : pick_of(x.shape()));
       case 4: return binary(one_of<std::string>({"add", "mul", "max", "min"}), x, pick_of(x.shape()));
       case 5: return chance(50) ? x * one_of<double>({0.5, 1, -1.5, 0}) : x + one_of<double>({0, 0.25, -1});
@@ -127,14 +131,16 @@ class Generator {
 
   Value reshaped(Value x) {
     const int64_t n = x.shape().numel();
-    const std::vector<Shape> shapes = {{n}, {n, 1}, {1, n}, n % 2 == 0 ? Shape{n / 2, 2} : Shape{n}, n % 4 == 0 ? Shape{4, n / 4} : Shape{n}};
+    const std::vector<Shape> shapes = {
+        {n}, {n, 1}, {1, n}, n % 2 == 0 ? Shape{n / 2, 2} : Shape{n}, n % 4 == 0 ? Shape{4, n / 4} : Shape{n}};
     return reshape(x, one_of(shapes));
   }
 
   Value transposed(Value x) {
     Ints perm;
     for (int i = 0; i < x.ndim(); ++i) perm.push_back(i);
-    for (size_t i = perm.size(); i > 1; --i) std::swap(perm[i - 1], perm[static_cast<size_t>(below(static_cast<int64_t>(i)))]);
+    for (size_t i = perm.size(); i > 1; --i)
+      std::swap(perm[i - 1], perm[static_cast<size_t>(below(static_cast<int64_t>(i)))]);
     const Value y = transpose(x, perm);
     return chance(40) ? transpose(tanh(y), inverse_permutation(perm)) : y;
   }

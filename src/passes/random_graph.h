@@ -1,4 +1,5 @@
-// Random well-typed graphs for tests: of passes, and of backends against the interpreter. Equal seeds give equal graphs.
+// Random well-typed graphs for tests: of passes, and of backends against the interpreter. Equal seeds give equal
+// graphs.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +11,11 @@
 namespace lathe {
 
 struct RandomGraphOptions {
-  int nodes = 30;             // calls of op functions; the graph has somewhat more nodes
-  bool state = true;          // some parameters are updated from values of the graph
-  bool gradient = false;      // a loss and its gradients, as `grad` nodes; updates use them
-  bool composites = true;     // softmax and the like
-  bool dead_code = true;      // some values reach no output
+  int nodes = 30;          // calls of op functions; the graph has somewhat more nodes
+  bool state = true;       // some parameters are updated from values of the graph
+  bool gradient = false;   // a loss and its gradients, as `grad` nodes; updates use them
+  bool composites = true;  // softmax and the like
+  bool dead_code = true;   // some values reach no output
 };
 
 Graph random_graph(uint64_t seed, const RandomGraphOptions& = {});

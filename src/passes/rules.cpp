@@ -89,7 +89,8 @@ class Walk {
     for (size_t i : rows) {
       const Value now = rules_[i].build(m);
       if (!now.valid()) continue;
-      LATHE_CHECK(now.type() == m.out, "rule {}: {} replaces {}", rules_[i].name, to_string(now.type()), to_string(m.out));
+      LATHE_CHECK(now.type() == m.out, "rule {}: {} replaces {}", rules_[i].name, to_string(now.type()),
+                  to_string(m.out));
       r_.replace(n, {now});
       ++counts_[i];
       return any_ = true;
@@ -126,7 +127,8 @@ class Walk {
 Graph apply_rules(Graph g, std::span<const Rule> rules, std::vector<Fired>* fired) {
   const RuleTable table(rules);
   std::vector<int64_t> counts(rules.size(), 0);
-  // Every row shrinks the graph or moves a node towards the outputs; the bound only catches two rows that undo each other.
+  // Every row shrinks the graph or moves a node towards the outputs; the bound only catches two rows that undo each
+  // other.
   constexpr int kMaxWalks = 200;
   bool any = false;
   for (int walk = 0;; ++walk) {

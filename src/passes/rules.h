@@ -23,13 +23,13 @@ class Match {
   const Values& x;
   const TensorType& out;
 
-  bool is(Value v, std::string_view op) const;        // v is the result of such a node
-  const Node* node(Value v) const;                    // which defines v; null for inputs. Dies when a node is added
-  Value arg(Value v, int i = 0) const;                // input i of the node that defines v
-  std::optional<double> constant(Value v) const;      // v is this number everywhere
-  bool only_use(Value v) const;                       // nobody else reads v: replacing it saves its node
+  bool is(Value v, std::string_view op) const;    // v is the result of such a node
+  const Node* node(Value v) const;                // which defines v; null for inputs. Dies when a node is added
+  Value arg(Value v, int i = 0) const;            // input i of the node that defines v
+  std::optional<double> constant(Value v) const;  // v is this number everywhere
+  bool only_use(Value v) const;                   // nobody else reads v: replacing it saves its node
   template <class P>
-  const P& params(Value v) const {                    // lives as long as the graph
+  const P& params(Value v) const {  // lives as long as the graph
     return node(v)->get<P>();
   }
 
@@ -40,8 +40,8 @@ class Match {
 
 struct Rule {
   std::string_view name;
-  std::string_view op;            // empty: any op with one output
-  Value (*build)(const Match&);   // the replacement, of the same type; an invalid Value where the row does not apply
+  std::string_view op;           // empty: any op with one output
+  Value (*build)(const Match&);  // the replacement, of the same type; an invalid Value where the row does not apply
 };
 
 struct Fired {
@@ -49,8 +49,8 @@ struct Fired {
   int64_t count = 0;
 };
 
-// Applies the rows until none fires; nodes that died on the way are gone. Where no row fires the graph is returned as it
-// is. `fired` gets the rows that did, in the order of the table.
+// Applies the rows until none fires; nodes that died on the way are gone. Where no row fires the graph is returned as
+// it is. `fired` gets the rows that did, in the order of the table.
 Graph apply_rules(Graph, std::span<const Rule>, std::vector<Fired>* fired = nullptr);
 
 }  // namespace lathe

@@ -18,8 +18,7 @@ inline void expect_same_meaning(const Graph& a, const Graph& b, uint64_t seed = 
   const auto inputs = random_inputs(a, seed);
   const auto x = interpret(a, inputs, Precision::exact), y = interpret(b, inputs, Precision::exact);
   ASSERT_EQ(x.size(), y.size());
-  for (size_t i = 0; i < x.size(); ++i)
-    EXPECT_LT(relative_error(y[i], x[i]), 1e-12) << "output " << a.outputs[i].name;
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_LT(relative_error(y[i], x[i]), 1e-12) << "output " << a.outputs[i].name;
 }
 
 inline Graph expect_pass(Graph (*pass)(Graph, const PassContext&), const std::string& before, const std::string& after,
@@ -33,7 +32,8 @@ inline Graph expect_pass(Graph (*pass)(Graph, const PassContext&), const std::st
 }
 
 // The pass returns the graph as it is.
-inline void expect_unchanged(Graph (*pass)(Graph, const PassContext&), const std::string& text, const PassContext& context = {}) {
+inline void expect_unchanged(Graph (*pass)(Graph, const PassContext&), const std::string& text,
+                             const PassContext& context = {}) {
   expect_pass(pass, text, text, context);
 }
 
