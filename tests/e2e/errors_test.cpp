@@ -1,0 +1,102 @@
+// Errors as users meet them: exit code and the words that help.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "process.h"
+
+namespace lathe::test {
+namespace {
+
+struct Row {
+  std::vector<std::string> args;
+  int code;
+  std::vector<std::string> words;
+};
+
+TEST(Errors, Table) {
+  const TempDir dir;
+  const auto file = [&](const std::string& name, const std::string& text) {
+    std::ofstream(dir.path(name)) << text;
+    return dir.path(name);
+  };
+  std::filesystem::create_directory(dir.path("empty"));
+  std::filesystem::create_directory(dir.path("idx"));
+  file("idx/train-images-idx3-ubyte", std::string("\0\0\x08\x03\0\0\0\x02\0\0\0\x04\0\0\0\x04xx", 18));
+  const Row rows[] = {
+      {{}, 64, {"subcommand"}},
+      {{"trian"}, 64, {}},
+      {{"train", "--wrong"}, 64, {"--wrong"}},
+      {{"train", "fashion_mnst"}, 66, {"fashion_mnist"}},
+      {{"train", "no/such/file.toml"}, 66, {"no/such/file.toml"}},
+      {{"train", "--set", "train.epocs=1"}, 78, {"train.epocs", "did you mean", "train.epochs"}},
+      {{"train", "--set", "train.epochs=many"}, 78, {"train.epochs", "expected"}},
+      {{"train", "--set", "train.epochs"}, 78, {"train.epochs", "="}},
+      {{"train", "--set", "optimizer.lr=-1"}, 78, {"optimizer.lr"}},
+      {{"train", "--set", "optimizer.name=sdg"}, 78, {"sgd"}},
+      {{"train", "--set", "train.update=at_gradient", "--set", "train.clip_norm=1"}, 78, {"at_gradient", "clip_norm"}},
+      {{"train", "--device", "gpu"}, 78, {"device", "cpu"}},
+      {{"train", "--device", "opencl:77", "--set", "data.source=synthetic", "--out", dir.path("o1")}, 71, {"opencl"}},
+      {{"train", file("bad.toml", "seed = 1\n[train\nepochs = 2\n")}, 78, {"bad.toml:2:"}},
+      {{"train", file("key.toml", "seed = 1\n[train]\n  batch_sze = 2\n")}, 78, {"key.toml:3:3", "batch_size"}},
+      {{"train", file("family.toml", "[model]\nfamily = \"gpt\"\n"), "--out", dir.path("o2")}, 78, {}},
+      {{"train", "--set", "data.path=" + dir.path("empty"), "--out", dir.path("o3")}, 66, {"dataset-fashion-mnist", "data.path"}},
+      {{"train", "--set", "data.source=idx", "--set", "data.path=" + dir.path("idx"), "--out", dir.path("o4")}, 65, {"train-images-idx3-ubyte"}},
+      {{"train", "--set", "data.source=synthetic", "--set", "train.batch_size=100000", "--out", dir.path("o5")}, 65, {"batch_size"}},
+      {{"train", "--set", "memory.budget=1MiB", "--set", "data.source=synthetic", "--out", dir.path("o6")}, 71, {"budget"}},
+      {{"train", "--out", "/proc/nothing/run", "--set", "data.source=synthetic"}, 73, {"/proc/nothing"}},
+      {{"train", "--disable-pass", "fuze", "--set", "data.source=synthetic", "--out", dir.path("o7")}, 64, {"fuze", "fuse"}},
+      {{"train", "--resume", "--out", dir.path("file-not-dir"), "--set", "data.source=synthetic", "--set", "train.steps=1"}, 0, {}},
+      {{"eval", dir.path("empty")}, 66, {"run directory"}},
+      {{"predict", dir.path("empty"), "x"}, 66, {"run directory"}},
+      {{"plan", "nothing"}, 66, {"fashion_mnist"}},
+      {{"plan", "--set", "train.batch_size=0"}, 78, {"batch_size"}},
+      {{"ir", "--after", "nothing"}, 64, {"nothing"}},
+      {{"ir", "--program", "nothing"}, 64, {"nothing", "train"}},
+      {{"selftest", "--device", "nothing"}, 78, {"nothing"}},
+      {{"bench", "step", "nothing"}, 64, {"mlp"}},
+      {{"recipes", "nothing"}, 66, {"fashion_mnist"}},
+      {{"train", "gpt_tiny", "--set", "data.path=" + dir.path("no.txt"), "--out", dir.path("o8")}, 66, {"no.txt"}},
+      {{"train", "gpt_tiny", "--set", "model.heads=3", "--out", dir.path("o9")}, 78, {"heads", "width"}},
+      {{"train", "mlp", "--set", "data.source=synthetic", "--set", "data.normalize.mean=[1,2]", "--out", dir.path("o10")}, 78, {"normalize"}},
+      {{"train", "mlp", "--set", "data.source=text", "--out", dir.path("o11")}, 78, {"model.family"}},
+  };
+  for (const Row& row : rows) {
+    const Outcome r = run_lathe(row.args);
+    std::string command;
+    for (const std::string& a : row.args) command += a + " ";
+    EXPECT_EQ(r.code, row.code) << command << "\n" << r.err;
+    for (const std::string& w : row.words) EXPECT_NE((r.err + r.out).find(w), std::string::npos) << command << ": no \"" << w << "\" in: " << r.err;
+    EXPECT_EQ(r.err.find("internal error"), std::string::npos) << command << r.err;
+  }
+}
+
+TEST(Errors, NonFiniteLossEndsTheRun) {
+  const TempDir dir;
+  const Outcome r = run_lathe({"train", "mlp", "--set", "data.source=synthetic", "--set", "optimizer.lr=1e3", "--set", "optimizer.momentum=0.99",
+                               "--set", "train.steps=500", "--quiet", "--out", dir.path("run")});
+  EXPECT_EQ(r.code, 65) << r.err;
+  EXPECT_NE(r.err.find("not both finite"), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("optimizer.lr"), std::string::npos);
+}
+
+TEST(Errors, FullDisk) {
+  // A file system of its own: needs the right to mount.
+  const TempDir dir;
+  std::filesystem::create_directory(dir.path("disk"));
+  if (std::system(("mount -t tmpfs -o size=3m tmpfs " + dir.path("disk") + " 2>/dev/null").c_str()) != 0)
+    GTEST_SKIP() << "may not mount a file system here";
+  const auto args = [&](const char* on_error) {
+    return std::vector<std::string>{"train", "mlp", "--set", "data.source=synthetic", "--set", "train.steps=6", "--set", "checkpoint.every_steps=2",
+                                    "--set", std::string("checkpoint.on_error=") + on_error, "--out", dir.path("disk/run"), "--resume"};
+  };
+  const Outcome fail = run_lathe(args("fail")), warn = run_lathe(args("warn"));
+  std::system(("umount " + dir.path("disk")).c_str());
+  EXPECT_EQ(fail.code, 74) << fail.err;
+  EXPECT_NE(fail.err.find("free"), std::string::npos) << fail.err;
+  EXPECT_EQ(warn.code, 0) << warn.err;
+  EXPECT_NE(warn.out.find("no checkpoint at step"), std::string::npos) << warn.out;
+}
+
+}  // namespace
+}  // namespace lathe::test

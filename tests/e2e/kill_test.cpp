@@ -1,0 +1,119 @@
+// kill -9 at random moments, signals, and the lock: whatever happens, --resume ends with the bits of an undisturbed run.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <random>
+#include <thread>
+
+#include "process.h"
+
+namespace lathe::test {
+namespace {
+
+// A small net with everything that carries state over steps: momentum, running statistics, dropout, augmentation.
+std::vector<std::string> small_run(const std::string& out, int steps) {
+  return {"train", "fashion_mnist", "--out", out, "--quiet", "--set", "data.source=synthetic", "--set", "data.train_samples=200",
+          "--set", "data.test_samples=50", "--set", "model.channels=[4,6]", "--set", "model.dense=16", "--set", "model.dropout=0.2",
+          "--set", "train.batch_size=16", "--set", "train.steps=" + std::to_string(steps), "--set", "train.log_every=1",
+          "--set", "checkpoint.every_steps=3", "--set", "data.augment.rotate=5", "--set", "train.eval_every=0"};
+}
+
+std::vector<std::string> with(std::vector<std::string> args, const std::vector<std::string>& more) {
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+void expect_equal_runs(const std::string& a, const std::string& b) {
+  const std::string ca = newest_checkpoint(a), cb = newest_checkpoint(b);
+  ASSERT_FALSE(ca.empty());
+  EXPECT_EQ(std::filesystem::path(ca).filename(), std::filesystem::path(cb).filename());
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+    EXPECT_TRUE(read_file(ca + "/" + file) == read_file(cb + "/" + file)) << file << " differs";
+  EXPECT_EQ(read_file(a + "/metrics.jsonl"), read_file(b + "/metrics.jsonl"));
+}
+
+TEST(Kill, Nine) {
+  const TempDir dir;
+  constexpr int kSteps = 120;
+  const auto start = std::chrono::steady_clock::now();
+  ASSERT_EQ(run_lathe(small_run(dir.path("whole"), kSteps)).code, 0);
+  const double whole = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const int wanted = all_tests() ? 50 : 5;
+  std::mt19937 random(20240501);
+  std::uniform_real_distribution<double> moment(0.1, 0.9);
+  int kills = 0;
+  for (int run = 0; kills < wanted; ++run) {
+    ASSERT_LT(run, 4 * wanted) << "the runs end before they can be killed";
+    const std::string out = dir.path("killed" + std::to_string(run));
+    // Several kills in one run, then to the end.
+    for (int attempt = 0; attempt < 5; ++attempt) {
+      Running r(with(small_run(out, kSteps), {"--resume"}));
+      std::this_thread::sleep_for(std::chrono::duration<double>(moment(random) * whole * 0.5));
+      r.signal(SIGKILL);
+      if (r.wait() != -SIGKILL) break;
+      ++kills;
+    }
+    const Outcome last = run_lathe(with(small_run(out, kSteps), {"--resume"}));
+    ASSERT_EQ(last.code, 0) << last.err;
+    expect_equal_runs(dir.path("whole"), out);
+    std::filesystem::remove_all(out);
+  }
+  std::printf("%d kills\n", kills);
+}
+
+TEST(Kill, SignalsLeaveACheckpointAndExit75) {
+  const TempDir dir;
+  constexpr int kSteps = 4000;
+  for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
+    const std::string out = dir.path("signal" + std::to_string(number));
+    Running r(small_run(out, kSteps));
+    ASSERT_TRUE(wait_for_file(out + "/checkpoints/step-000000003", 60));
+    r.signal(number);
+    EXPECT_EQ(r.wait(), 75) << number;
+    const std::string at = newest_checkpoint(out);
+    // Go on for one more step and compare with a run that was never stopped.
+    const int step = std::stoi(at.substr(at.rfind('-') + 1)) + 1;
+    ASSERT_LT(step, kSteps);
+    ASSERT_EQ(run_lathe(with(small_run(out, step), {"--resume"})).code, 0);
+    const std::string whole = dir.path("whole" + std::to_string(number));
+    ASSERT_EQ(run_lathe(small_run(whole, step)).code, 0);
+    expect_equal_runs(whole, out);
+  }
+}
+
+TEST(Kill, SecondRunInADirectoryIsRefused) {
+  const TempDir dir;
+  Running r(small_run(dir.path("run"), 100000));
+  ASSERT_TRUE(wait_for_file(dir.path("run") + "/checkpoints/step-000000003", 60));
+  const Outcome second = run_lathe(with(small_run(dir.path("run"), 100000), {"--resume"}));
+  EXPECT_EQ(second.code, 73);
+  EXPECT_NE(second.err.find(std::to_string(r.pid())), std::string::npos) << second.err;
+}
+
+TEST(Kill, DamagedCheckpointIsPassedOver) {
+  const TempDir dir;
+  const std::string out = dir.path("run"), whole = dir.path("whole");
+  ASSERT_EQ(run_lathe(small_run(out, 9)).code, 0);
+  ASSERT_EQ(run_lathe(small_run(whole, 15)).code, 0);
+  std::filesystem::resize_file(newest_checkpoint(out) + "/model.safetensors", 100);
+  auto args = with(small_run(out, 15), {"--resume"});
+  std::erase(args, "--quiet");
+  const Outcome r = run_lathe(args);
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_NE(r.out.find("step-000000009"), std::string::npos) << "the damaged one is named: " << r.out;
+  EXPECT_NE(r.out.find("resumed at step 6"), std::string::npos) << r.out;
+  expect_equal_runs(whole, out);
+}
+
+TEST(Kill, OtherRecipeIsNotResumed) {
+  const TempDir dir;
+  ASSERT_EQ(run_lathe(small_run(dir.path("run"), 6)).code, 0);
+  const Outcome r = run_lathe(with(small_run(dir.path("run"), 9), {"--resume", "--set", "optimizer.lr=0.5"}));
+  EXPECT_EQ(r.code, 78);
+  EXPECT_NE(r.err.find("optimizer.lr"), std::string::npos) << r.err;
+  EXPECT_EQ(run_lathe(small_run(dir.path("run"), 9)).code, 73) << "without --resume";
+}
+
+}  // namespace
+}  // namespace lathe::test

@@ -1,0 +1,61 @@
+// The mlp recipe on an OpenCL device, through the same Programs, arena, staging and lanes as on the CPU.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "backend/backend.h"
+#include "process.h"
+
+namespace lathe::test {
+namespace {
+
+std::vector<double> losses(const std::string& run) {
+  std::vector<double> out;
+  std::istringstream lines(read_file(run + "/metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    const auto j = nlohmann::json::parse(line);
+    if (j.contains("loss")) out.push_back(j["loss"]);
+  }
+  return out;
+}
+
+class OpenCl : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (find_backend("opencl").devices().empty()) GTEST_SKIP() << find_backend("opencl").unavailable_reason();
+  }
+};
+
+TEST_F(OpenCl, TrainsTheMlpRecipeLikeTheCpu) {
+  const TempDir dir;
+  for (const char* device : {"cpu", "opencl"}) {
+    const auto r = run_lathe({"train", "mlp", "--device", device, "--json", "--out", dir.path(device), "--set", "train.steps=200",
+                              "--set", "train.log_every=1", "--set", "data.test_samples=2000"});
+    ASSERT_EQ(r.code, 0) << r.err;
+    const auto j = nlohmann::json::parse(r.out);
+    EXPECT_GT(j["test_accuracy"].get<double>(), 0.75) << device;
+    EXPECT_EQ(j["memory_predicted"], j["memory_allocated"]) << device;
+  }
+  const auto cpu = losses(dir.path("cpu")), opencl = losses(dir.path("opencl"));
+  ASSERT_EQ(cpu.size(), 200u);
+  ASSERT_EQ(opencl.size(), 200u);
+  for (size_t i = 0; i < 20; ++i) EXPECT_NEAR(opencl[i], cpu[i], 1e-4 * (1 + cpu[i])) << "step " << i + 1;
+}
+
+TEST_F(OpenCl, ResumesAndAccumulates) {
+  const TempDir dir;
+  const auto args = [&](const std::string& out, int steps) {
+    return std::vector<std::string>{"train", "mlp", "--device", "opencl", "--quiet", "--out", dir.path(out), "--set", "data.source=synthetic",
+                                    "--set", "data.train_samples=100", "--set", "train.batch_size=16", "--set", "train.accumulate=2",
+                                    "--set", "train.steps=" + std::to_string(steps), "--set", "model.hidden=[32]", "--resume"};
+  };
+  ASSERT_EQ(run_lathe(args("whole", 8)).code, 0);
+  ASSERT_EQ(run_lathe(args("parts", 5)).code, 0);
+  ASSERT_EQ(run_lathe(args("parts", 8)).code, 0);
+  EXPECT_TRUE(read_file(newest_checkpoint(dir.path("whole")) + "/model.safetensors") ==
+              read_file(newest_checkpoint(dir.path("parts")) + "/model.safetensors"));
+}
+
+}  // namespace
+}  // namespace lathe::test

@@ -1,0 +1,114 @@
+// The command line as scripts and people use it.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "ir/print.h"
+#include "ops/registry.h"
+#include "process.h"
+
+namespace lathe::test {
+namespace {
+
+TEST(Program, EveryCommandHasHelpWithAnExample) {
+  for (const char* command : {"train", "eval", "predict", "plan", "ir", "devices", "selftest", "bench", "recipes", "env"}) {
+    const Outcome r = run_lathe({command, "--help"});
+    EXPECT_EQ(r.code, 0) << command;
+    EXPECT_NE(r.out.find("Example: "), std::string::npos) << command;
+  }
+  EXPECT_EQ(run_lathe({"--version"}).code, 0);
+}
+
+TEST(Program, PlanIsWhatTheRunAllocates) {
+  const TempDir dir;
+  for (const char* recipe : {"mlp", "fashion_mnist", "gpt_tiny"}) {
+    const std::vector<std::string> sets{"--set", "train.steps=1", "--set", "data.train_samples=64", "--set", "data.test_samples=64",
+                                        "--set", "train.batch_size=16", "--set", "train.eval_every=0"};
+    std::vector<std::string> plan{"plan", recipe, "--json"}, train{"train", recipe, "--json", "--out", dir.path(recipe)};
+    plan.insert(plan.end(), sets.begin(), sets.end());
+    train.insert(train.end(), sets.begin(), sets.end());
+    const Outcome p = run_lathe(plan), t = run_lathe(train);
+    ASSERT_EQ(p.code, 0) << p.err;
+    ASSERT_EQ(t.code, 0) << t.err;
+    EXPECT_EQ(nlohmann::json::parse(p.out)["run"]["total"], nlohmann::json::parse(t.out)["memory_allocated"]) << recipe;
+  }
+}
+
+TEST(Program, PlanListsKernelsAndReasons) {
+  const Outcome r = run_lathe({"plan", "fashion_mnist", "--nodes"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_NE(r.out.find("conv2d"), std::string::npos);
+  const Outcome cl = run_lathe({"plan", "mlp", "--json"});
+  const auto j = nlohmann::json::parse(cl.out);
+  EXPECT_GT(j["programs"][0]["launches"].size(), 5u);
+}
+
+TEST(Program, IrPrintsGraphsThatParseBack) {
+  for (const char* recipe : {"mlp", "fashion_mnist", "gpt_tiny"})
+    for (const std::vector<std::string>& how : {std::vector<std::string>{"--before"}, {"--after", "autodiff"}, {}}) {
+      std::vector<std::string> args{"ir", recipe};
+      args.insert(args.end(), how.begin(), how.end());
+      const Outcome r = run_lathe(args);
+      ASSERT_EQ(r.code, 0) << r.err;
+      const Graph g = parse_graph(r.out, registry());
+      EXPECT_EQ(print(g) + "\n", r.out);
+    }
+}
+
+TEST(Program, PassesAreFast) {
+  const Outcome r = run_lathe({"ir", "gpt_tiny", "--time-passes", "--json"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_GE(nlohmann::json::parse(r.out).size(), 6u);
+}
+
+TEST(Program, DisabledPassesGiveTheSameTraining) {
+  const TempDir dir;
+  const auto loss = [&](const std::vector<std::string>& disabled) {
+    std::vector<std::string> args{"train", "fashion_mnist", "--json", "--out", dir.path("run" + std::to_string(disabled.size()) + (disabled.empty() ? "" : disabled[0])),
+                                  "--set", "data.source=synthetic", "--set", "data.train_samples=64", "--set", "data.test_samples=16",
+                                  "--set", "train.batch_size=16", "--set", "train.steps=20", "--set", "model.channels=[4,8]"};
+    for (const std::string& d : disabled) args.insert(args.end(), {"--disable-pass", d});
+    const Outcome r = run_lathe(args);
+    EXPECT_EQ(r.code, 0) << r.err;
+    return nlohmann::json::parse(r.out)["loss"].get<double>();
+  };
+  const double all = loss({});
+  for (const std::vector<std::string>& d : {std::vector<std::string>{"fuse"}, {"layout"}, {"cse"}, {"fold"}, {"canonicalize"}})
+    EXPECT_NEAR(loss(d), all, 1e-3 * (1 + all)) << d[0];
+}
+
+TEST(Program, DevicesAndOps) {
+  const Outcome d = run_lathe({"devices", "--no-measure", "--json"});
+  ASSERT_EQ(d.code, 0) << d.err;
+  const auto list = nlohmann::json::parse(d.out);
+  EXPECT_GE(list.size(), 3u);
+  const Outcome ops = run_lathe({"devices", "--ops", "--json"});
+  ASSERT_EQ(ops.code, 0) << ops.err;
+  for (const auto& row : nlohmann::json::parse(ops.out))
+    for (const char* backend : {"ref", "cpu", "opencl"})
+      EXPECT_TRUE(row[backend]["accepted"].get<int>() > 0 || !row[backend]["reason"].get<std::string>().empty()) << row.dump();
+}
+
+TEST(Program, TextModelsContinueText) {
+  const TempDir dir;
+  const Outcome t = run_lathe({"train", "gpt_tiny", "--quiet", "--out", dir.path("run"), "--set", "model.layers=1", "--set", "model.width=32",
+                               "--set", "model.sequence=32", "--set", "train.steps=60", "--set", "data.test_samples=8", "--set", "train.batch_size=8"});
+  ASSERT_EQ(t.code, 0) << t.err;
+  FILE* f = fopen(dir.path("prompt.txt").c_str(), "w");
+  fputs("the ", f);
+  fclose(f);
+  const Outcome p = run_lathe({"predict", dir.path("run"), dir.path("prompt.txt"), "--tokens", "12", "--json"});
+  ASSERT_EQ(p.code, 0) << p.err;
+  EXPECT_EQ(nlohmann::json::parse(p.out)[0]["text"].get<std::string>().size(), 12u);
+}
+
+TEST(Program, LargeGraphsArePlannedInASecond) {
+  // About 20,000 nodes before the passes.
+  const Outcome r = run_lathe({"plan", "gpt_tiny", "--json", "--set", "model.layers=110", "--set", "model.width=32", "--set", "model.sequence=8",
+                               "--set", "train.batch_size=2", "--set", "data.train_samples=64", "--set", "data.test_samples=2"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  std::printf("planned in %.2f s\n", nlohmann::json::parse(r.out)["plan_seconds"].get<double>());
+}
+
+}  // namespace
+}  // namespace lathe::test
