@@ -1,6 +1,8 @@
 #include "ir/interpret.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 namespace lathe {
 
@@ -40,6 +42,21 @@ std::vector<HostTensor> interpret(const Graph& g, const std::vector<HostTensor>&
   std::vector<HostTensor> results;
   for (const Output& o : g.outputs) results.push_back({g.type(o.value), data[static_cast<size_t>(o.value)]});
   return results;
+}
+
+double relative_error(const HostTensor& actual, const HostTensor& expected) {
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  constexpr double kSmallestScale = 1e-6;  // results that are zero but for rounding
+  if (actual.type != expected.type || actual.data.size() != expected.data.size()) return kInfinite;
+  double scale = kSmallestScale, difference = 0;
+  for (size_t i = 0; i < actual.data.size(); ++i) {
+    const double a = actual.data[i], e = expected.data[i];
+    if (std::isfinite(e)) scale = std::max(scale, std::abs(e));
+    if (a == e || (std::isnan(a) && std::isnan(e))) continue;
+    if (!is_float(expected.type.dtype) || !std::isfinite(a) || !std::isfinite(e)) return kInfinite;
+    difference = std::max(difference, std::abs(a - e));
+  }
+  return difference / scale;
 }
 
 }  // namespace lathe

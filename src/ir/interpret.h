@@ -22,4 +22,8 @@ enum class Precision {
 // `inputs` in the order of graph.inputs; returns values in the order of graph.outputs.
 std::vector<HostTensor> interpret(const Graph&, const std::vector<HostTensor>& inputs, Precision);
 
+// Largest difference of two tensors, relative to the largest finite element of `expected`; infinite where NaN or
+// infinity stands in one only, where types differ, or where integers or booleans differ at all.
+double relative_error(const HostTensor& actual, const HostTensor& expected);
+
 }  // namespace lathe

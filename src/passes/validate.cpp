@@ -12,27 +12,12 @@ namespace {
 // Passes may change the order of a few f64 operations; a wrong one is off by far more.
 constexpr double kTolerance = 1e-9;
 // Below it a tensor may be what is left of x - x: noise of 1e-16, which any order of operations changes.
-constexpr double kSmallestScale = 1e-6;
 
 bool is_executable(const Graph& g) {
   return std::ranges::none_of(g.nodes, [](const Node& n) { return n.is("grad"); });
 }
 
 }  // namespace
-
-double relative_error(const HostTensor& a, const HostTensor& b) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  if (a.type != b.type) return kInfinity;
-  double scale = 0, error = 0;
-  for (size_t i = 0; i < b.data.size(); ++i) {
-    const double x = a.data[i], y = b.data[i];
-    if (std::isfinite(y)) scale = std::max(scale, std::abs(y));
-    if (x == y || (std::isnan(x) && std::isnan(y))) continue;
-    if (!std::isfinite(x) || !std::isfinite(y)) return kInfinity;
-    error = std::max(error, std::abs(x - y));
-  }
-  return error / std::max(scale, kSmallestScale);
-}
 
 PassVerdict validate_passes(const Graph& g, std::span<const PassEntry> passes, const PassContext& context,
                             uint64_t seed, const InputMaker& make_inputs) {

@@ -31,8 +31,5 @@ using InputMaker = std::function<std::vector<HostTensor>(const Graph&, uint64_t 
 PassVerdict validate_passes(const Graph&, std::span<const PassEntry>, const PassContext&, uint64_t seed = 1,
                             const InputMaker& make_inputs = {});
 
-// |a - b| over the largest finite |b| (1e-6 at least); NaN and infinities must agree in place, else the error is
-// infinite.
-double relative_error(const HostTensor& a, const HostTensor& b);
 
 }  // namespace lathe

@@ -1,0 +1,42 @@
+// Runs graphs on a device the plain way, for tests and self tests: plan, open, bind, copy in, run, copy out. Training
+// uses the Executor.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "ir/interpret.h"
+#include "plan/plan.h"
+
+namespace lathe {
+
+// Values of a dtype as bytes, and back. Values are rounded to the dtype.
+std::vector<std::byte> to_bytes(const HostTensor&);
+HostTensor from_bytes(const TensorType&, std::span<const std::byte>);
+
+// A Program bound to a device whose arena is allocated.
+class BoundProgram {
+ public:
+  BoundProgram(Device&, const Program&);
+  // `inputs` in the order of Program::inputs, state included; returns Program::outputs.
+  std::vector<HostTensor> run(const std::vector<HostTensor>& inputs);
+
+ private:
+  Device& device_;
+  const Program& program_;
+  std::vector<std::unique_ptr<Kernel>> kernels_;
+};
+
+// `inputs` in the order of graph.inputs; returns values in the order of graph.outputs. The graph runs as it is: passes are
+// the caller's choice.
+std::vector<HostTensor> run_graph(const Backend&, const DeviceOptions&, const Graph&, const std::vector<HostTensor>& inputs,
+                                  const PlanOptions& = {});
+
+// Largest difference of two tensors, relative to the largest element of `expected` (at least kSmallest: what cancels to
+// nearly nothing has no relative precision); infinite where NaN or infinity stands in one only. Integers and booleans: 0
+// when equal, infinite otherwise.
+constexpr double kSmallest = 1e-2;
+double relative_error(const HostTensor& actual, const HostTensor& expected);
+
+}  // namespace lathe
