@@ -1,0 +1,160 @@
+#include "run/conformance.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <iostream>
+#include <random>
+
+#include "backend/host_device.h"
+#include "backend/ref/ref_backend.h"
+#include "ops/registry.h"
+#include "passes/pass.h"
+#include "plan/test_graphs.h"
+#include "run/run_graph.h"
+
+namespace lathe {
+namespace {
+
+std::vector<HostTensor> random_inputs(const Graph& g, uint32_t seed) {
+  std::mt19937 rng(seed);
+  std::uniform_real_distribution<double> uniform(-1, 1);
+  std::vector<HostTensor> out;
+  for (const Input& in : g.inputs) {
+    HostTensor t{g.type(in.value), {}};
+    for (int64_t i = 0; i < t.type.numel(); ++i) t.data.push_back(round_to(t.type.dtype, uniform(rng)));
+    out.push_back(std::move(t));
+  }
+  return out;
+}
+
+// Random graphs, with state in all its forms, through passes, plan and device against the interpreter.
+void check_random_graphs(const Backend& backend, bool passes, uint32_t seeds) {
+  const Target target = backend.target({});
+  for (uint32_t seed = 0; seed < seeds; ++seed) {
+    SCOPED_TRACE(fmt::format("{} seed {}", backend.name(), seed));
+    const Graph g = testing::random_graph(seed, 10 + static_cast<int>(seed) * 2);
+    const Graph lowered = passes ? run_pipeline(g, {target}) : g;
+    const auto inputs = random_inputs(g, seed);
+    const auto expected = interpret(g, inputs, Precision::exact);
+    const auto actual = run_graph(backend, {}, lowered, inputs);
+    ASSERT_EQ(actual.size(), expected.size());
+    for (size_t i = 0; i < expected.size(); ++i)
+      EXPECT_LE(relative_error(actual[i], expected[i]), 2e-4) << g.outputs[i].name;
+  }
+}
+
+void check_training_steps(const Backend& backend, bool passes) {
+  const Target target = backend.target({});
+  std::vector<Graph> graphs{testing::mlp_step(5, {12, 20, 7})};
+  if (target.is_native("conv2d")) graphs.push_back(testing::conv_step(2, 8, 3, 3));
+  else std::cout << "[SKIP] " << backend.name() << ": no kernel for conv2d\n";
+  for (const Graph& g : graphs) {
+    const auto inputs = random_inputs(g, 1);
+    const auto expected = interpret(g, inputs, Precision::exact);
+    const auto actual = run_graph(backend, {}, passes ? run_pipeline(g, {target}) : g, inputs);
+    for (size_t i = 0; i < expected.size(); ++i)
+      EXPECT_LE(relative_error(actual[i], expected[i]), 2e-4) << g.name << " " << g.outputs[i].name;
+  }
+}
+
+// One instance for each backend. A backend without a device is skipped with its reason, never passed in silence.
+class OnBackend : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    backend_ = &find_backend(GetParam());
+    if (backend_->devices().empty()) GTEST_SKIP() << "[SKIP] " << GetParam() << ": " << backend_->unavailable_reason();
+  }
+  const Backend* backend_ = nullptr;
+};
+
+TEST_P(OnBackend, AgreesWithTheReference) {
+  const ConformanceReport r = run_conformance(*backend_, {});
+  EXPECT_EQ(r.failed(), 0) << to_text(r);
+  EXPECT_GT(r.passed(), 0);
+  std::cout << GetParam() << ": " << r.passed() << " passed, " << r.declined() << " declined\n";
+}
+
+TEST_P(OnBackend, RunsRandomGraphs) {
+  // Every fused loop of a random graph is a kernel to compile on a device that compiles.
+  const uint32_t seeds = backend_->target({}).host_memory ? 40 : 3;
+  check_random_graphs(*backend_, false, seeds);
+  check_random_graphs(*backend_, true, seeds);
+}
+
+TEST_P(OnBackend, RunsTrainingSteps) {
+  check_training_steps(*backend_, false);
+  check_training_steps(*backend_, true);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, OnBackend, ::testing::Values("ref", "cpu", "opencl"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(Conformance, RefRunsEverySample) {
+  const ConformanceReport r = run_conformance(ref_backend(), {});
+  EXPECT_EQ(r.failed(), 0) << to_text(r);
+  EXPECT_EQ(r.declined(), 0) << to_text(r);
+  for (const OpConformance& op : r.ops) EXPECT_GT(op.passed, 0) << op.op << " has no samples";
+}
+
+// A backend whose kernels are wrong in the ways the suite must see.
+class Faulty final : public Backend {
+ public:
+  enum class Fault { wrong_value, unwritten, beyond, input };
+  explicit Faulty(Fault f) { fault = f; }
+  std::string_view name() const override { return "faulty"; }
+  const KernelTable& kernels() const override {
+    static const KernelTable table({{"tanh",
+                                     {"bad", [](const Site&) { return std::string(); }, nullptr,
+                                      [](Device& d, const Site&, const KernelArgs& a) -> std::unique_ptr<Kernel> {
+                                        return std::make_unique<Bad>(host_device(d), a);
+                                      }}}});
+    return table;
+  }
+  Target target(const DeviceOptions&) const override { return {}; }
+  std::vector<DeviceInfo> devices() const override { return {{"faulty", "", 0}}; }
+  std::unique_ptr<Device> open(const DeviceOptions&) const override { return std::make_unique<HostDevice>(Target{}, 1); }
+
+ private:
+  static inline Fault fault;
+  struct Bad final : Kernel {
+    Bad(HostDevice& d, const KernelArgs& args) : device(d), a(args) {}
+    void run(Stream&) override {
+      auto* x = reinterpret_cast<float*>(device.address(a.in[0]));
+      auto* y = reinterpret_cast<float*>(device.address(a.out[0]));
+      const int64_t n = a.out[0].bytes / 4;
+      if (n == 0) return;
+      for (int64_t i = 0; i < n; ++i) y[i] = std::tanh(x[i]);
+      if (fault == Fault::wrong_value) y[n / 2] += 0.01f;
+      if (fault == Fault::unwritten) std::memset(y + n - 1, 0xFF, 4);
+      if (fault == Fault::beyond) y[-1] = 1;  // the end of the input, or the gap behind it
+      if (fault == Fault::input) x[0] = 0;
+    }
+    HostDevice& device;
+    KernelArgs a;
+  };
+};
+
+TEST(Conformance, SeesWrongKernels) {
+  for (auto fault : {Faulty::Fault::wrong_value, Faulty::Fault::unwritten, Faulty::Fault::beyond, Faulty::Fault::input}) {
+    const ConformanceReport r = run_conformance(Faulty(fault), {}, "tanh");
+    EXPECT_GT(r.failed(), 0) << static_cast<int>(fault);
+    EXPECT_NE(to_text(r).find("FAILED tanh"), std::string::npos);
+  }
+  const ConformanceReport none = run_conformance(Faulty(Faulty::Fault::beyond), {}, "matmul");
+  EXPECT_EQ(none.passed(), 0);
+  EXPECT_GT(none.declined(), 0);
+}
+
+TEST(RelativeError, ComparesWhatMatters) {
+  const auto t = [](DType d, std::vector<double> v) { return HostTensor{{d, {static_cast<int64_t>(v.size())}}, v}; };
+  EXPECT_EQ(relative_error(t(DType::f32, {1, NAN}), t(DType::f32, {1, NAN})), 0);
+  EXPECT_TRUE(std::isinf(relative_error(t(DType::f32, {1, 0}), t(DType::f32, {1, NAN}))));
+  EXPECT_TRUE(std::isinf(relative_error(t(DType::i32, {1, 2}), t(DType::i32, {1, 3}))));
+  EXPECT_DOUBLE_EQ(relative_error(t(DType::f32, {1, 100}), t(DType::f32, {2, 100})), 0.01);
+  EXPECT_TRUE(std::isinf(relative_error(t(DType::f32, {1}), t(DType::f64, {1}))));
+}
+
+}  // namespace
+}  // namespace lathe
