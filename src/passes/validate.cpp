@@ -11,7 +11,6 @@ namespace {
 
 // Passes may change the order of a few f64 operations; a wrong one is off by far more.
 constexpr double kTolerance = 1e-9;
-// Below it a tensor may be what is left of x - x: noise of 1e-16, which any order of operations changes.
 
 bool is_executable(const Graph& g) {
   return std::ranges::none_of(g.nodes, [](const Node& n) { return n.is("grad"); });
