@@ -1,9 +1,6 @@
 #include "run/run_graph.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <limits>
 
 namespace lathe {
 

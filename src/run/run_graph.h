@@ -33,10 +33,4 @@ class BoundProgram {
 std::vector<HostTensor> run_graph(const Backend&, const DeviceOptions&, const Graph&, const std::vector<HostTensor>& inputs,
                                   const PlanOptions& = {});
 
-// Largest difference of two tensors, relative to the largest element of `expected` (at least kSmallest: what cancels to
-// nearly nothing has no relative precision); infinite where NaN or infinity stands in one only. Integers and booleans: 0
-// when equal, infinite otherwise.
-constexpr double kSmallest = 1e-2;
-double relative_error(const HostTensor& actual, const HostTensor& expected);
-
 }  // namespace lathe
