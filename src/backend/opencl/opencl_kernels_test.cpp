@@ -33,13 +33,13 @@ Sample as_f64(Sample s) {
 
 // Shapes that the samples of ops leave out: split reductions, long columns, several matmul panels and row blocks.
 void add_large(DeviceBatch& batch) {
-  const auto add = [&](const char* label, const std::vector<TensorType>& types, auto&& build) {
+  const auto add = [&](const char* label, const std::vector<TensorType>& types, auto&& build, double range = 1) {
     Builder b("large");
     Values x;
     Sample s{label, {}, nullptr};
     for (size_t i = 0; i < types.size(); ++i) {
       x.push_back(b.input(types[i], InputKind::batch, fmt::format("x{}", i)));
-      s.inputs.push_back({types[i]});
+      s.inputs.push_back({types[i], -range, range});
     }
     b.output(build(x), OutputKind::result, "y");
     EXPECT_EQ(batch.add(label, b.finish(), sample_inputs(s, 5)), "");
@@ -49,7 +49,7 @@ void add_large(DeviceBatch& batch) {
   add("sum of 5,000 rows", {f32({5000, 70})}, [](const Values& x) { return reduce_sum(x[0], {0}); });
   add("sum of outer and inner", {f32({300, 3, 500})}, [](const Values& x) { return reduce_sum(x[0], {0, 2}); });
   add("maximum of 300,000", {f32({300000})}, [](const Values& x) { return reduce_max(x[0], {0}); });
-  add("integers that would wrap", {{DType::i32, {3, 9}}}, [](const Values& x) { return reduce_sum(x[0], {1}); });
+  add("integers that would wrap", {{DType::i32, {30, 9}}}, [](const Values& x) { return reduce_sum(x[0], {1}); }, 2e9);
   add("transpose", {f32({130, 3, 257})}, [](const Values& x) { return transpose(x[0], {2, 1, 0}); });
   for (const bool ta : {false, true})
     for (const bool tb : {false, true})
