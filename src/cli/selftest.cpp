@@ -44,7 +44,7 @@ bool run_device_test(const std::string& name, bool json) {
   }
   Json ops = Json::array();
   for (const OpConformance& o : report.ops)
-    ops.push_back({{"op", o.op}, {"kernels", o.kernels}, {"passed", o.passed}, {"failed", o.failed}, {"declined", o.declined}, {"max_error", o.max_error}, {"failures", o.failures}, {"declines", o.declines}});
+    ops.push_back({{"op", o.op}, {"kernels", o.kernels}, {"passed", o.passed}, {"failed", o.failed}, {"declined", o.declined}, {"max_error", o.max_error}, {"failures", o.failures}});
   fmt::print("{}\n", Json{{"device", report.device}, {"passed", report.passed()}, {"failed", report.failed()}, {"declined", report.declined()}, {"ops", ops}}.dump(2));
   return report.failed() == 0;
 }

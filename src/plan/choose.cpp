@@ -109,7 +109,7 @@ class Chooser {
     for (size_t i = 0; i < declined.size(); ++i)
       text += fmt::format("{} {}: {}", i == 0 ? ":" : ";", declined[i].kernel, declined[i].reason);
     if (n.is("grad")) text += "; run the autodiff pass first";
-    else text += "; try another device, or allow the reference kernels (device.allow_fallback, host devices only)";
+    else text += "; try another device (`lathe devices --ops` says what runs where)";
     throw UserError(text);
   }
 
