@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -18,7 +19,7 @@ constexpr int64_t kLanes = 16;  // a block of a multiple of this has no remainde
 // Copies [begin, begin + n) of the domain from an input with the given joined dimensions (innermost stride 0 or 1).
 template <class T>
 void spread_copy(const T* base, std::span<const int64_t> size, std::span<const int64_t> stride, int64_t begin, int64_t n,
-                 T* dst) {
+                 T* dst, const LoopSimd& simd) {
   const int last = static_cast<int>(size.size()) - 1;
   const int64_t run = size[static_cast<size_t>(last)], inner = stride[static_cast<size_t>(last)];
   int64_t coordinate[Shape::kMaxDims];
@@ -31,8 +32,12 @@ void spread_copy(const T* base, std::span<const int64_t> size, std::span<const i
   }
   while (n > 0) {
     const int64_t count = std::min(n, run - pos);
-    if (inner == 0) std::fill_n(dst, count, base[at]);
-    else std::memcpy(dst, base + at + pos, static_cast<size_t>(count) * sizeof(T));
+    if (inner == 0) {
+      if constexpr (std::is_same_v<T, uint32_t>) simd.fill(dst, base[at], count);
+      else std::fill_n(dst, count, base[at]);
+    } else {
+      std::memcpy(dst, base + at + pos, static_cast<size_t>(count) * sizeof(T));
+    }
     dst += count;
     n -= count;
     pos = 0;
@@ -118,7 +123,7 @@ void LoopCode::choose_block(int slots, int64_t width) {
 }
 
 LoopCode::LoopCode(const LoopSection& section, const Shape& domain, int32_t keep, const LoopPointers& pointers)
-    : numel_(domain.numel()), keep_(keep), load_mask_(loop_simd().load_mask), store_mask_(loop_simd().store_mask) {
+    : numel_(domain.numel()), keep_(keep), simd_(&loop_simd()) {
   const int count = static_cast<int>(section.instrs.size());
   if (count > LoopFrame::kValues) {
     unsupported_ = fmt::format("{} instructions, more than {}", count, LoopFrame::kValues);
@@ -273,14 +278,14 @@ const void* LoopCode::spread(const Read& r, int64_t begin, int64_t n, void* dst,
   }
   if (r.dtype == DType::b8) {
     uint8_t bytes[kMaxBlock];
-    spread_copy(reinterpret_cast<const uint8_t*>(r.base), size, stride, begin, n, bytes);
-    load_mask_(dst, bytes, nullptr, nullptr, n);
+    spread_copy(reinterpret_cast<const uint8_t*>(r.base), size, stride, begin, n, bytes, *simd_);
+    simd_->load_mask(dst, bytes, nullptr, nullptr, n);
     return dst;
   }
   switch (size_of(r.dtype)) {
-    case 1: spread_copy(reinterpret_cast<const uint8_t*>(r.base), size, stride, begin, n, static_cast<uint8_t*>(dst)); break;
-    case 4: spread_copy(reinterpret_cast<const uint32_t*>(r.base), size, stride, begin, n, static_cast<uint32_t*>(dst)); break;
-    default: spread_copy(reinterpret_cast<const uint64_t*>(r.base), size, stride, begin, n, static_cast<uint64_t*>(dst)); break;
+    case 1: spread_copy(reinterpret_cast<const uint8_t*>(r.base), size, stride, begin, n, static_cast<uint8_t*>(dst), *simd_); break;
+    case 4: spread_copy(reinterpret_cast<const uint32_t*>(r.base), size, stride, begin, n, static_cast<uint32_t*>(dst), *simd_); break;
+    default: spread_copy(reinterpret_cast<const uint64_t*>(r.base), size, stride, begin, n, static_cast<uint64_t*>(dst), *simd_); break;
   }
   return dst;
 }
@@ -311,7 +316,7 @@ const void* LoopCode::run(LoopFrame& f, int64_t begin, int64_t n) const {
     s.fn(f.at[s.y], f.at[s.a], s.b < 0 ? nullptr : f.at[s.b], s.c < 0 ? nullptr : f.at[s.c], n);
   for (const Store& s : deferred_) {
     std::byte* dst = s.base + begin * size_of(s.dtype);
-    if (s.dtype == DType::b8) store_mask_(dst, f.at[s.value], nullptr, nullptr, n);
+    if (s.dtype == DType::b8) simd_->store_mask(dst, f.at[s.value], nullptr, nullptr, n);
     else if (dst != f.at[s.value]) std::memmove(dst, f.at[s.value], static_cast<size_t>(n * size_of(s.dtype)));
   }
   return keep_ >= 0 ? f.at[keep_] : nullptr;

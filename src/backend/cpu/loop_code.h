@@ -91,7 +91,7 @@ class LoopCode {
   std::vector<Constant> constants_at_;
   std::vector<std::byte> constants_;
   std::vector<int64_t> slot_of_;  // by value; -1: not in a slot
-  LoopFn load_mask_ = nullptr, store_mask_ = nullptr;
+  const LoopSimd* simd_;
 };
 
 }  // namespace lathe::cpu

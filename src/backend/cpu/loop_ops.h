@@ -29,6 +29,7 @@ struct LoopSimd {
   LoopFn (*find)(ScalarOp, DType dtype, DType from);  // null: use find_scalar_loop_fn
   LoopFn load_mask;                                   // uint32_t masks from bytes
   LoopFn store_mask;                                  // bytes 0 and 1 from masks
+  void (*fill)(uint32_t* y, uint32_t value, int64_t n);
   LoopAccumulate sum, max;                            // of f32
 };
 const LoopSimd& loop_simd();  // of the active instruction set

@@ -73,40 +73,39 @@ struct Select {
 template <class Op>
 void unary(void* y, const void* a, const void*, const void*, int64_t n) {
   const F d;
-  const F1 d1;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const float* x = static_cast<const float*>(a);
   float* out = static_cast<float*>(y);
   int64_t i = 0;
 #pragma GCC unroll 2
   for (; i + lanes <= n; i += lanes) hn::StoreU(Op::call(d, hn::LoadU(d, x + i)), d, out + i);
-  for (; i < n; ++i) hn::StoreU(Op::call(d1, hn::LoadU(d1, x + i)), d1, out + i);
+  if (i < n) store_part(Op::call(d, load_part(d, x + i, n - i, 1.0f)), d, out + i, n - i);
 }
 
 template <class Op>
 void binary(void* y, const void* a, const void* b, const void*, int64_t n) {
   const F d;
-  const F1 d1;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const float *p = static_cast<const float*>(a), *q = static_cast<const float*>(b);
   float* out = static_cast<float*>(y);
   int64_t i = 0;
 #pragma GCC unroll 4
   for (; i + lanes <= n; i += lanes) hn::StoreU(Op::call(d, hn::LoadU(d, p + i), hn::LoadU(d, q + i)), d, out + i);
-  for (; i < n; ++i) hn::StoreU(Op::call(d1, hn::LoadU(d1, p + i), hn::LoadU(d1, q + i)), d1, out + i);
+  if (i < n) store_part(Op::call(d, load_part(d, p + i, n - i, 1.0f), load_part(d, q + i, n - i, 1.0f)), d, out + i, n - i);
 }
 
 void select(void* y, const void* a, const void* b, const void* c, int64_t n) {
   const F d;
-  const F1 d1;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const float *p = static_cast<const float*>(a), *q = static_cast<const float*>(b), *r = static_cast<const float*>(c);
   float* out = static_cast<float*>(y);
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes)
     hn::StoreU(Select::call(d, hn::LoadU(d, p + i), hn::LoadU(d, q + i), hn::LoadU(d, r + i)), d, out + i);
-  for (; i < n; ++i)
-    hn::StoreU(Select::call(d1, hn::LoadU(d1, p + i), hn::LoadU(d1, q + i), hn::LoadU(d1, r + i)), d1, out + i);
+  if (i < n) {
+    const auto mask = load_part(d, p + i, n - i, 0.0f);
+    store_part(Select::call(d, mask, load_part(d, q + i, n - i, 0.0f), load_part(d, r + i, n - i, 0.0f)), d, out + i, n - i);
+  }
 }
 
 void load_mask(void* y, const void* a, const void*, const void*, int64_t n) {
@@ -144,6 +143,15 @@ void bytes_to_float(void* y, const void* a, const void*, const void*, int64_t n)
   for (; i + lanes <= n; i += lanes)
     hn::StoreU(hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(d8, x + i))), d, out + i);
   for (; i < n; ++i) out[i] = static_cast<float>(x[i]);
+}
+
+void fill(uint32_t* y, uint32_t value, int64_t n) {
+  const hn::ScalableTag<uint32_t> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto v = hn::Set(d, value);
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) hn::StoreU(v, d, y + i);
+  for (; i < n; ++i) y[i] = value;
 }
 
 LoopFn find_convert(DType to, DType from) {
@@ -249,6 +257,7 @@ const LoopSimd* table() {
   static constexpr LoopSimd kTable{&find,
                                    &load_mask,
                                    &store_mask,
+                                   &fill,
                                    {DType::f32, &start<false>, &rows<false>, &columns<false>},
                                    {DType::f32, &start<true>, &rows<true>, &columns<true>}};
   return &kTable;

@@ -1,6 +1,6 @@
 // Passes over one row of f32 for kernels that normalise rows, compiled once per instruction set: include inside a
-// foreach_target source. The end of a row that does not fill a vector goes through a small padded buffer, so that rows
-// of 10 cost one vector and not 10 scalars.
+// foreach_target source. The end of a row that does not fill a vector is padded, so that rows of 10 cost one vector and
+// not 10 scalars.
 #if defined(LATHE_ROW_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LATHE_ROW_SIMD_INL_H_
 #undef LATHE_ROW_SIMD_INL_H_
@@ -11,7 +11,6 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "backend/cpu/simd_math-inl.h"
 
@@ -31,17 +30,8 @@ struct WholeVector {
 // The same for the last `count` values; lanes beyond them read as `fill`.
 struct PartVector {
   int64_t i, count;
-  HWY_INLINE RowVec load(const float* row, float fill = 0) const {
-    HWY_ALIGN float buffer[HWY_MAX_BYTES / 4];
-    hn::Store(hn::Set(RowTag(), fill), RowTag(), buffer);
-    std::memcpy(buffer, row + i, static_cast<size_t>(count) * sizeof(float));
-    return hn::Load(RowTag(), buffer);
-  }
-  HWY_INLINE void store(RowVec v, float* row) const {
-    HWY_ALIGN float buffer[HWY_MAX_BYTES / 4];
-    hn::Store(v, RowTag(), buffer);
-    std::memcpy(row + i, buffer, static_cast<size_t>(count) * sizeof(float));
-  }
+  HWY_INLINE RowVec load(const float* row, float fill = 0) const { return load_part(RowTag(), row + i, count, fill); }
+  HWY_INLINE void store(RowVec v, float* row) const { store_part(v, RowTag(), row + i, count); }
 };
 
 template <class F>

@@ -10,6 +10,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "base/checked.h"
 #include "base/philox.h"
+#include "base/thread_pool.h"
 #include "ir/interpret.h"
 
 namespace lathe::cpu {
@@ -92,6 +93,7 @@ inline SiteResult run_site(const OpDef& op, ParamsPtr params, const std::vector<
     for (size_t i = 0; i < site.out.size(); ++i)
       args.out.push_back(i < alias.size() && alias[i] >= 0 ? args.in[static_cast<size_t>(alias[i])] : place(site.out[i].bytes()));
     args.workspace = place(row.candidate.workspace ? row.candidate.workspace(site) : 0);
+    flush_denormals();  // as the executor does
     auto device = backend.open(options);
     const std::vector<int64_t> segments{bytes};
     device->allocate(segments);

@@ -27,8 +27,7 @@ class StridedCopy {
   struct Dim {
     int64_t size, dst, src;
   };
-  // Offsets of the n-th combination of the dimensions in front of the inner ones.
-  void offsets(int64_t n, int64_t* dst, int64_t* src) const;
+  struct Walk;
 
   int64_t element_ = 4;
   int64_t numel_ = 0;
