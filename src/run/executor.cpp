@@ -45,10 +45,16 @@ int64_t metrics_bytes(const ProgramSet& set) {
   return most;
 }
 
-int64_t snapshot_bytes(const ProgramSet& set) {
+// All of the state, then room for its largest tensor.
+int64_t snapshot_state_bytes(const ProgramSet& set) {
   int64_t sum = 0;
   for (const Port& p : set.state) sum += round_up(p.type.bytes(), kAlign);
   return sum;
+}
+int64_t snapshot_bytes(const ProgramSet& set) {
+  int64_t largest = 0;
+  for (const Port& p : set.state) largest = std::max(largest, round_up(p.type.bytes(), kAlign));
+  return snapshot_state_bytes(set) + largest;
 }
 
 }  // namespace
@@ -106,6 +112,7 @@ Executor::Executor(ProgramSet set, std::unique_ptr<Device> device, const Executo
   for (auto* events : {uploaded_, consumed_})
     for (int i = 0; i < 2; ++i) events[i] = device_->make_event();
 
+  if (snapshot_) snapshot_scratch_ = snapshot_ + snapshot_state_bytes(set_);
   int64_t at = 0;
   for (const Port& p : set_.state) {
     if (snapshot_) snapshot_views_.push_back({snapshot_ + at, static_cast<size_t>(p.type.bytes())});
@@ -227,13 +234,18 @@ void Executor::read_state(std::string_view name, std::span<std::byte> bytes) {
   synchronize();
 }
 
-const std::vector<std::span<const std::byte>>& Executor::take_snapshot() {
+const std::vector<std::span<const std::byte>>& Executor::take_snapshot(const Reorder& reorder) {
   LATHE_CHECK(snapshot_ || set_.state.empty(), "no snapshot was reserved");
+  Stream& compute = device_->stream(Lane::compute);
   for (size_t i = 0; i < set_.state.size(); ++i) {
     Buffer src = set_.state[i].buffer;
     src.bytes = set_.state[i].type.bytes();
-    if (src.bytes > 0)
-      device_->stream(Lane::compute).copy_out(const_cast<std::byte*>(snapshot_views_[i].data()), src);
+    if (src.bytes == 0) continue;
+    const std::span<std::byte> dst(const_cast<std::byte*>(snapshot_views_[i].data()), snapshot_views_[i].size());
+    compute.copy_out(reorder ? snapshot_scratch_ : dst.data(), src);
+    if (!reorder) continue;
+    synchronize();
+    reorder(i, {snapshot_scratch_, dst.size()}, dst);
   }
   synchronize();
   return snapshot_views_;

@@ -5,6 +5,7 @@
 // that share the host's memory skip the device slot. stage(n + 1) may be called while step n computes.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -22,7 +23,7 @@ struct RunMemory {
   int64_t device_staging = 0;   // on the device: two slots, where it has memory of its own
   int64_t host_staging = 0;     // slots that the loader fills
   int64_t metrics = 0;          // values read by the host
-  int64_t snapshot = 0;         // copy of the state that a checkpoint is written from
+  int64_t snapshot = 0;         // copy of the state that a checkpoint is written from, and one tensor to reorder it in
   int64_t total() const { return arena + device_staging + host_staging + metrics + snapshot; }
 };
 
@@ -55,8 +56,10 @@ class Executor {
   // State by name; blocking.
   void write_state(std::string_view name, std::span<const std::byte>);
   void read_state(std::string_view name, std::span<std::byte>);
-  // Copies all state to the snapshot buffer; returns the place of each entry of set().state in it.
-  const std::vector<std::span<const std::byte>>& take_snapshot();
+  // Copies all state to the snapshot buffer; returns the place of each entry of set().state in it. `reorder` writes the
+  // bytes of entry i to their place in the order that a file wants; without it they are copied as they are.
+  using Reorder = std::function<void(size_t i, std::span<const std::byte> src, std::span<std::byte> dst)>;
+  const std::vector<std::span<const std::byte>>& take_snapshot(const Reorder& reorder = {});
 
   // Seconds per launch, each waited for: for profiles, not for training (waiting costs speed).
   std::vector<double> profile(size_t program, int slot);
@@ -77,6 +80,7 @@ class Executor {
   std::vector<std::byte*> host_slots_;
   std::byte* metrics_ = nullptr;
   std::byte* snapshot_ = nullptr;
+  std::byte* snapshot_scratch_ = nullptr;  // the largest tensor fits
   std::vector<std::span<const std::byte>> snapshot_views_;
   std::vector<std::unique_ptr<Bound>> bound_;
   std::unique_ptr<Event> uploaded_[2], consumed_[2];

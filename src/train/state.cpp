@@ -1,5 +1,6 @@
 #include "train/state.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <numbers>
@@ -95,23 +96,17 @@ void from_file_order(const StateSpec& s, std::span<const std::byte> bytes, std::
   permute(Shape(permuted), inverse, static_cast<size_t>(size_of(s.type.dtype)), bytes.data(), out.data());
 }
 
-StateFiles::StateFiles(Executor& e, const std::vector<StateSpec>& specs) {
-  const auto& views = e.take_snapshot();
+std::vector<io::CheckpointFile> state_files(Executor& e, const std::vector<StateSpec>& specs) {
+  const auto spec_of = [&](size_t i) { return std::ranges::find(specs, e.set().state[i].name, &StateSpec::name); };
+  const auto& views = e.take_snapshot([&](size_t i, std::span<const std::byte> src, std::span<std::byte> dst) {
+    to_file_order(*spec_of(i), src, dst);
+  });
   std::vector<io::TensorData> model, optimizer;
-  for (const StateSpec& s : specs) {
-    if (!is_saved(s)) continue;
-    size_t i = 0;
-    while (e.set().state[i].name != s.name) ++i;
-    std::span<const std::byte> bytes = views[i];
-    if (!s.file.plain()) {
-      permuted_.emplace_back(bytes.size());
-      to_file_order(s, bytes, permuted_.back());
-      bytes = permuted_.back();
-    }
-    (in_optimizer_file(s) ? optimizer : model).push_back({s.name, file_type(s), bytes});
+  for (size_t i = 0; i < views.size(); ++i) {
+    const StateSpec& s = *spec_of(i);
+    if (is_saved(s)) (in_optimizer_file(s) ? optimizer : model).push_back({s.name, file_type(s), views[i]});
   }
-  files_.push_back(io::tensor_file(kModelFile, std::move(model)));
-  files_.push_back(io::tensor_file(kOptimizerFile, std::move(optimizer)));
+  return {io::tensor_file(kModelFile, std::move(model)), io::tensor_file(kOptimizerFile, std::move(optimizer))};
 }
 
 void load_state(Executor& e, const std::vector<StateSpec>& specs, io::Fs& fs, const std::string& path, bool optimizer) {

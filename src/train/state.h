@@ -23,17 +23,9 @@ TensorType file_type(const StateSpec&);
 inline constexpr const char* kModelFile = "model.safetensors";
 inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
 
-// The state of the executor as checkpoint files: weights and buffers, and the optimizer's. Holds the bytes that the
-// files are written from until it is destroyed.
-class StateFiles {
- public:
-  StateFiles(Executor&, const std::vector<StateSpec>&);
-  const std::vector<io::CheckpointFile>& files() const { return files_; }
-
- private:
-  std::vector<std::vector<std::byte>> permuted_;
-  std::vector<io::CheckpointFile> files_;
-};
+// The state of the executor as checkpoint files: weights and buffers, and the optimizer's. They are written from the
+// executor's snapshot, so they are valid until the next one is taken.
+std::vector<io::CheckpointFile> state_files(Executor&, const std::vector<StateSpec>&);
 
 // Reads every tensor of `specs` of the given kinds from the file. UserError: missing names, other types (all listed).
 void load_state(Executor&, const std::vector<StateSpec>&, io::Fs&, const std::string& path, bool optimizer);

@@ -291,7 +291,7 @@ class Trainer {
     if (skipped_in_a_row_ > 0 && !std::isfinite(loss_)) return;  // never from a step that was refused
     io::Notes notes;
     try {
-      const StateFiles files(*executor_, c_.state);
+      const auto files = state_files(*executor_, c_.state);
       io::Manifest about;
       about.step = step_;
       about.recipe_hash = recipe_hash(c_.recipe);
@@ -299,7 +299,7 @@ class Trainer {
       about.isa = instruction_set();
       about.info = {{"skipped", std::to_string(skipped_)}, {"skipped_in_a_row", std::to_string(skipped_in_a_row_)}};
       log_->sync();
-      io::publish_checkpoint(fs_, checkpoints_, job_id(), about, files.files());
+      io::publish_checkpoint(fs_, checkpoints_, job_id(), about, files);
       retention_->apply(fs_, checkpoints_, notes);
     } catch (const UserError& e) {
       if (c_.recipe.checkpoint.on_error != "warn") throw;
