@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <random>
 
 #include "base/checked.h"
@@ -88,9 +88,9 @@ TEST(Pack, TwentyThousandIntervalsAreFast) {
     const int64_t bytes = static_cast<int64_t>(rng() % 100000) + 1;
     v.push_back({bytes, i, i % 4 == 0 && i < n / 2 ? n - i : i + static_cast<int32_t>(rng() % 5)});
   }
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // of this process: the machine may be busy
   const Packing p = pack(v, {});
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   RecordProperty("milliseconds", static_cast<int>(seconds * 1e3));
   RecordProperty("per_mille_over", static_cast<int>(1000 * (p.end - p.lower_bound) / p.lower_bound));
   EXPECT_LT(seconds, 1.0);

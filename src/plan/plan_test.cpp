@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -333,13 +333,13 @@ TEST(Plan, TwentyThousandNodesAreFast) {
   const Graph deep = mlp_step(16, widths);
   const auto table = plain_table();
   for (const Graph* graph : {&g, &deep}) {
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();  // of this process: the machine may be busy
     const ProgramSet set = plan({*graph}, {}, table);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
     RecordProperty(graph->name + "_nodes", static_cast<int>(graph->nodes.size()));
     RecordProperty(graph->name + "_milliseconds", static_cast<int>(seconds * 1e3));
     RecordProperty(graph->name + "_per_mille_over", static_cast<int>(1000 * (over(set.programs[0]) - 1)));
-    EXPECT_LT(seconds, 2.0);  // 0.2 s on an idle core
+    EXPECT_LT(seconds, 1.0);
     EXPECT_LE(over(set.programs[0]), 1.05);
   }
 }
