@@ -1,7 +1,7 @@
 // The common dialect: kernel texts are valid OpenCL C 1.2 and CUDA C++ after this prelude. It is compiled on the device,
 // never by the host's compiler. Texts use no vector literals, mad, clamp, convert_* or INFINITY (NVRTC lacks them), pass
 // every integer argument as `long`, and receive buffers as a base pointer and an offset in elements.
-#ifdef __OPENCL_VERSION__
+#if defined(__OPENCL_VERSION__) || defined(__OPENCL_C_VERSION__)
 #ifdef cl_khr_fp64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #define LATHE_F64 1
@@ -44,8 +44,8 @@ typedef unsigned long ulong;
 
 #define MIN_OF(a, b) ((a) < (b) ? (a) : (b))
 // NaN wins, as in ScalarOp::max and min.
-#define MAX_NAN(a, b) (((a) > (b)) | ((a) != (a)) ? (a) : (b))
-#define MIN_NAN(a, b) (((a) < (b)) | ((a) != (a)) ? (a) : (b))
+#define MAX_NAN(a, b) ((((a) > (b)) | ((a) != (a))) ? (a) : (b))
+#define MIN_NAN(a, b) ((((a) < (b)) | ((a) != (a))) ? (a) : (b))
 
 // Conversions: float to integer truncates and saturates, NaN becomes 0; integers saturate.
 DEVICE int to_i32_long(long x) { return x < -2147483647L - 1 ? -2147483647 - 1 : x > 2147483647L ? 2147483647 : (int)x; }

@@ -295,7 +295,8 @@ class LoopText {
     body_ += decompose("k", n_.kept, n_.kept.size(), "  ") + bases("k", n_.kept.size(), "_k", nullptr, false, "  ");
     body_ += fmt::format("  {} acc = {};\n  const {} width = end - begin, count = (last - first) * width;\n", acc, identity(), index_);
     body_ += fmt::format("  for ({} f = LOCAL_ID; f < count; f += {}) {{\n", index_, kWideGroup);
-    body_ += fmt::format("    const {} r = first + f / width, i = begin + f % width;\n", index_);
+    if (reduced_rows > 0) body_ += fmt::format("    const {} r = first + f / width;\n", index_);
+    body_ += fmt::format("    const {} i = begin + f % width;\n", index_);
     body_ += decompose("r", n_.reduced, reduced_rows, "    ") + bases("r", reduced_rows, "_r", "_k", true, "    ");
     body_ += map_at("_r", "    ") + fmt::format("    acc = {};\n  }}\n", combine("acc", mapped()));
     body_ += "  tree[LOCAL_ID] = acc;\n  BARRIER();\n";
@@ -331,7 +332,8 @@ class LoopText {
     number("points", points);
     body_ += piece("  ");
     body_ += fmt::format("  const {0} point = ({0})GROUP_ID(0) * {1} + LOCAL_ID;\n  if (point >= points) return;\n", index_, kWideGroup);
-    body_ += fmt::format("  const {} k = point / kept_cols, i = point % kept_cols;\n", index_);
+    if (kept_rows > 0) body_ += fmt::format("  const {} k = point / kept_cols;\n", index_);
+    body_ += fmt::format("  const {} i = point % kept_cols;\n", index_);
     body_ += decompose("k", n_.kept, kept_rows, "  ") + bases("k", kept_rows, "_k", nullptr, false, "  ");
     body_ += fmt::format("  {} acc = {};\n  for ({} r = first; r < last; ++r) {{\n", device_type(acc_), identity(), index_);
     body_ += decompose("r", n_.reduced, n_.reduced.size(), "    ") + bases("r", n_.reduced.size(), "_r", "_k", true, "    ");
