@@ -1,16 +1,41 @@
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "backend/backend.h"
 #include "cli/command.h"
 #include "ir/print.h"
 #include "train/compile.h"
+#include "train/run_dir.h"
 
 namespace lathe::cli {
+namespace {
+
+// Writes 00-name.ir before the first pass, then NN-PASS.ir after each pass that changed the graph.
+class Dump {
+ public:
+  Dump(const std::string& dir, const Graph& g) : dir_(dir) {
+    io::make_dirs(fs_, dir);
+    write("00-" + g.name, g);
+  }
+  void pass(const PassEntry& p, const Graph& before, const Graph& after) {
+    ++number_;
+    if (!structurally_equal(before, after)) write(fmt::format("{:02}-{}", number_, p.name), after);
+  }
+
+ private:
+  void write(const std::string& name, const Graph& g) { replace_text(fs_, io::join_path(dir_, name + ".ir"), print(g) + "\n"); }
+
+  io::PosixFs fs_;
+  std::string dir_;
+  int number_ = 0;
+};
+
+}  // namespace
 
 void add_ir(CLI::App& app, int&) {
   struct Options {
     RecipeOptions recipe;
-    std::string after = "", program = "";
+    std::string after = "", program = "", dump = "";
     std::vector<std::string> disabled;
     bool time = false, json = false, before = false;
   };
@@ -21,6 +46,7 @@ void add_ir(CLI::App& app, int&) {
   cmd->add_flag("--before", o->before, "Before the first pass, as the model was written");
   cmd->add_option("--program", o->program, "train, eval, update, ...; default: the first");
   cmd->add_option("--disable-pass", o->disabled, "Leave out an optional pass; may be repeated");
+  cmd->add_option("--dump", o->dump, "Write the graph to this directory after each pass that changed it");
   cmd->add_flag("--time-passes", o->time, "Print time and size after each pass instead of the graph");
   cmd->add_flag("--json", o->json, "With --time-passes: as JSON");
   cmd->footer("Example: lathe ir mlp --after autodiff");
@@ -42,9 +68,15 @@ void add_ir(CLI::App& app, int&) {
     options.disabled = o->disabled;
     options.stop_after = o->after;
     std::vector<PassReport> reports;
+    std::optional<Dump> dump;
+    if (!o->dump.empty()) {
+      dump.emplace(o->dump, steps[at].graph);
+      options.on_pass = [&](const PassEntry& p, const Graph& before, const Graph& after) { dump->pass(p, before, after); };
+    }
     const Graph g = run_pipeline(std::move(steps[at].graph), {find_backend(device.backend).target({device.index, 1})}, options, &reports);
     if (!o->time) {
-      fmt::print("{}\n", print(g));
+      if (o->dump.empty()) fmt::print("{}\n", print(g));
+      else fmt::print("graphs written to {}\n", o->dump);
       return;
     }
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
