@@ -27,23 +27,34 @@ constexpr int kMr = static_cast<int>(kGeometry.mr);
 constexpr int kVectors = 3;
 static_assert(kGeometry.nr() == kVectors * kLanes);
 
+constexpr int64_t kFirstLevelFloats = 6 << 10;
+
 struct TileArgs {
   int64_t kc, a_row, a_k, b_k;
+  // a not packed: what to prefetch. The next rows if k is contiguous, else the next k.
+  int64_t ahead, ahead_row;
 };
 
 // The register tile: MR rows of NV vectors, one chain of multiply-adds along k for each element. The pragmas make the
 // arrays registers: without full unrolling they would live in memory.
-template <int MR, int NV, bool kPacked>
+enum class Lhs { packed, plain, plain_far };  // far: not in a near cache, so prefetched
+
+template <int MR, int NV, Lhs kLhs>
 void tile(const TileArgs& t, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, float* HWY_RESTRICT c,
           int64_t ldc, bool add) {
   const D d;
   V acc[MR * NV];
 #pragma GCC unroll 32
   for (int i = 0; i < MR * NV; ++i) acc[i] = hn::Zero(d);
-#pragma GCC unroll 16
-  for (int i = 0; i < MR; ++i) __builtin_prefetch(c + i * ldc);
-  const int64_t a_row = kPacked ? 1 : t.a_row, a_k = kPacked ? kMr : t.a_k, b_k = t.b_k;
-  for (int64_t p = t.kc; p > 0; --p) {
+#pragma GCC unroll 32
+  for (int i = 0; i < MR * NV; ++i) __builtin_prefetch(c + i / NV * ldc + i % NV * kLanes);
+  const int64_t a_row = kLhs == Lhs::packed ? 1 : t.a_row, a_k = kLhs == Lhs::packed ? kMr : t.a_k, b_k = t.b_k;
+  const float* ahead = a + t.ahead;
+  for (int64_t p = 0; p < t.kc; ++p) {
+    if constexpr (kLhs == Lhs::plain_far) {
+      __builtin_prefetch(ahead + (p & 7) * t.ahead_row);
+      ahead += a_k;
+    }
     V bv[NV];
 #pragma GCC unroll 4
     for (int j = 0; j < NV; ++j) bv[j] = hn::LoadU(d, b + j * kLanes);
@@ -70,15 +81,17 @@ void tile(const TileArgs& t, const float* HWY_RESTRICT a, const float* HWY_RESTR
 
 using Tile = void (*)(const TileArgs&, const float*, const float*, float*, int64_t, bool);
 
-template <bool kPacked, size_t... I>
+template <Lhs kLhs, size_t... I>
 constexpr auto tile_table(std::index_sequence<I...>) {
   struct Table {
     Tile f[sizeof...(I)];
   };
-  return Table{{&tile<static_cast<int>(I) / kVectors + 1, static_cast<int>(I) % kVectors + 1, kPacked>...}};
+  return Table{{&tile<static_cast<int>(I) / kVectors + 1, static_cast<int>(I) % kVectors + 1, kLhs>...}};
 }
-constexpr auto kPackedTiles = tile_table<true>(std::make_index_sequence<size_t{kMr} * kVectors>());
-constexpr auto kPlainTiles = tile_table<false>(std::make_index_sequence<size_t{kMr} * kVectors>());
+using AllTiles = std::make_index_sequence<size_t{kMr} * kVectors>;
+constexpr auto kPackedTiles = tile_table<Lhs::packed>(AllTiles());
+constexpr auto kPlainTiles = tile_table<Lhs::plain>(AllTiles());
+constexpr auto kFarTiles = tile_table<Lhs::plain_far>(AllTiles());
 
 void store_row(const float* HWY_RESTRICT src, int64_t n, bool add, float* HWY_RESTRICT c) {
   const D d;
@@ -134,32 +147,44 @@ void finish_row(const RowEpilogue& e, float* c, int64_t row, int64_t col, int64_
 void multiply(const Block& block) {
   HWY_ALIGN float scratch[kMr * kVectors * kLanes];
   const bool packed_a = block.a_row == 0, packed_b = block.b_k == 0;
-  TileArgs args{.kc = block.kc, .a_row = block.a_row, .a_k = block.a_k, .b_k = block.b_k};
-  const Tile* tiles = packed_a ? kPackedTiles.f : kPlainTiles.f;
-  for (int64_t j = 0, n = 0; j < block.nb; j += n) {
-    const int64_t vectors = panel_vectors((block.nb - j + kLanes - 1) / kLanes);
-    n = HWY_MIN(vectors * kLanes, block.nb - j);
-    const bool whole = n == vectors * kLanes && !block.c_rows;
+  TileArgs args{.kc = block.kc,
+                .a_row = block.a_row,
+                .a_k = block.a_k,
+                .b_k = block.b_k,
+                .ahead = kMr * block.a_row,
+                .ahead_row = block.a_row};
+  if (block.a_k > 1) args.ahead = 8 * block.a_k, args.ahead_row = 0;
+  const Tile* tiles = packed_a ? kPackedTiles.f : block.a_far ? kFarTiles.f : kPlainTiles.f;
+  const auto tile_at = [&](int64_t i, int64_t j, int64_t vectors) {
+    const int64_t m = HWY_MIN(int64_t{kMr}, block.mb - i), n = HWY_MIN(vectors * kLanes, block.nb - j);
+    const float* a = packed_a ? block.a + i * block.kc : block.a + i * block.a_row;
     const float* b = packed_b ? block.b + j * block.kc : block.b + j;
     if (packed_b) args.b_k = vectors * kLanes;
-    for (int64_t i = 0; i < block.mb; i += kMr) {
-      const int64_t m = HWY_MIN(int64_t{kMr}, block.mb - i);
-      const float* a = packed_a ? block.a + i * block.kc : block.a + i * block.a_row;
-      const Tile f = tiles[(m - 1) * kVectors + vectors - 1];
-      if (whole) {
-        f(args, a, b, block.c + i * block.ldc + j, block.ldc, block.add);
-      } else {
-        f(args, a, b, scratch, kGeometry.nr(), false);
-        for (int64_t r = 0; r < m; ++r) {
-          float* c = (block.c_rows ? block.c_rows[i + r] : block.c + (i + r) * block.ldc) + j;
-          store_row(scratch + r * kGeometry.nr(), n, block.add, c);
-        }
-      }
-      if (!block.epilogue) continue;
+    const Tile f = tiles[(m - 1) * kVectors + vectors - 1];
+    if (n == vectors * kLanes && !block.c_rows) {
+      f(args, a, b, block.c + i * block.ldc + j, block.ldc, block.add);
+    } else {
+      f(args, a, b, scratch, kGeometry.nr(), false);
       for (int64_t r = 0; r < m; ++r) {
         float* c = (block.c_rows ? block.c_rows[i + r] : block.c + (i + r) * block.ldc) + j;
-        finish_row(*block.epilogue, c, i + r, j, n);
+        store_row(scratch + r * kGeometry.nr(), n, block.add, c);
       }
+    }
+    if (!block.epilogue) return;
+    for (int64_t r = 0; r < m; ++r) {
+      float* c = (block.c_rows ? block.c_rows[i + r] : block.c + (i + r) * block.ldc) + j;
+      finish_row(*block.epilogue, c, i + r, j, n);
+    }
+  };
+  const auto vectors_at = [&](int64_t j) { return panel_vectors((block.nb - j + kLanes - 1) / kLanes); };
+  if (block.nb * block.kc <= kFirstLevelFloats) {
+    // All of b stays in the first-level cache: write c row by row.
+    for (int64_t i = 0; i < block.mb; i += kMr)
+      for (int64_t j = 0, v = 0; j < block.nb; j += v * kLanes) tile_at(i, j, v = vectors_at(j));
+  } else {
+    for (int64_t j = 0, v = 0; j < block.nb; j += v * kLanes) {
+      v = vectors_at(j);
+      for (int64_t i = 0; i < block.mb; i += kMr) tile_at(i, j, v);
     }
   }
 }

@@ -12,10 +12,11 @@ namespace lathe::cpu {
 
 // Register tile and cache blocking of one instruction set.
 struct Geometry {
-  int64_t lanes;  // floats in a vector
-  int64_t mr;     // rows of the register tile; its columns are 3 vectors
-  int64_t kc;     // longest k block
-  int64_t block;  // floats of a packed block that should stay in the second-level cache
+  int64_t lanes;   // floats in a vector
+  int64_t mr;      // rows of the register tile; its columns are 3 vectors
+  int64_t kc;      // longest k block
+  int64_t block;   // floats of a packed block that should stay in the second-level cache
+  int64_t near_b;  // floats of B up to which it is not packed for few rows of A
 
   constexpr int64_t nr() const { return 3 * lanes; }
 };
@@ -26,9 +27,9 @@ constexpr int64_t panel_vectors(int64_t vectors) { return vectors == 4 ? 2 : vec
 
 inline constexpr int64_t kMaxKc = 512;  // of all instruction sets
 
-inline constexpr Geometry kGeometry128{.lanes = 4, .mr = 4, .kc = 320, .block = 64 << 10};
-inline constexpr Geometry kGeometry256{.lanes = 8, .mr = 4, .kc = 320, .block = 64 << 10};
-inline constexpr Geometry kGeometry512{.lanes = 16, .mr = 8, .kc = 400, .block = 96 << 10};
+inline constexpr Geometry kGeometry128{.lanes = 4, .mr = 4, .kc = 320, .block = 64 << 10, .near_b = 128 << 10};
+inline constexpr Geometry kGeometry256{.lanes = 8, .mr = 4, .kc = 320, .block = 64 << 10, .near_b = 128 << 10};
+inline constexpr Geometry kGeometry512{.lanes = 16, .mr = 8, .kc = 400, .block = 96 << 10, .near_b = 600 << 10};
 
 // What the kernel itself does to finished elements. Rows and columns count from those of the block.
 struct RowEpilogue {
@@ -45,6 +46,7 @@ struct Block {
   const float* a = nullptr;
   const float* b = nullptr;
   int64_t a_row = 0, a_k = 0;  // a not packed: element (i, p) at a[i * a_row + p * a_k]; both 0: packed
+  bool a_far = false;          // a not packed, and larger than the near caches
   int64_t b_k = 0;             // b not packed: element (p, j) at b[p * b_k + j], nb in whole vectors; 0: packed
   float* c = nullptr;
   int64_t ldc = 0;

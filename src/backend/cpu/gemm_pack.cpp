@@ -117,6 +117,27 @@ void copy_rows(const float* HWY_RESTRICT src, int64_t ld, int64_t rn, int64_t n,
   }
 }
 
+// As copy_rows, for `panels` full panels side by side. Rows lie far apart, where neither the prefetcher nor the
+// address translation follows: so each is read in one go and asked for some rows ahead.
+template <class DV, int G>
+void copy_rows_of_panels(const float* HWY_RESTRICT src, int64_t ld, int64_t panels, int64_t n,
+                         float* HWY_RESTRICT dst) {
+  const DV d;
+  constexpr int kStep = static_cast<int>(hn::MaxLanes(DV()));
+  constexpr int kWidth = G * kStep;
+  constexpr int kAhead = 8;
+  for (int64_t p = 0; p < n; ++p, src += ld, dst += kWidth) {
+    const float* ahead = src + HWY_MIN(int64_t{kAhead}, n - 1 - p) * ld;
+    for (int64_t i = 0; i < panels * kWidth; i += 16) __builtin_prefetch(ahead + i);
+    float* out = dst;
+    const float* in = src;
+    for (int64_t i = 0; i < panels; ++i, in += kWidth, out += kWidth * n) {
+#pragma GCC unroll 3
+      for (int g = 0; g < G; ++g) hn::Store(hn::LoadU(d, in + g * kStep), d, out + g * kStep);
+    }
+  }
+}
+
 template <class DV, int G>
 void pack_taps(const Operand<float>& op, int64_t r0, int64_t rn, int64_t p0, int64_t pn, float* HWY_RESTRICT dst) {
   constexpr int kWidth = G * static_cast<int>(hn::MaxLanes(DV()));
@@ -231,13 +252,29 @@ void pack_panel(const Operand<float>& op, int64_t r0, int64_t rn, int64_t p0, in
   }
 }
 
+// Packs groups of full panels of a strided matrix; returns the rows done. About 768 bytes of a row at a time for B;
+// less for A, whose narrow panels would otherwise be written to more lines of one cache set than it has ways.
+template <class DV, int G>
+int64_t pack_strided(const Operand<float>& op, int64_t r0, int64_t rn, int64_t p0, int64_t pn, float* dst) {
+  constexpr int64_t kWidth = G * static_cast<int>(hn::MaxLanes(DV()));
+  constexpr int64_t kGroup = G == 1 ? 8 : 4;
+  if (op.kind != Operand<float>::Kind::k_strided) return 0;
+  const int64_t panels = rn / kWidth;
+  for (int64_t i = 0; i < panels; i += kGroup)
+    copy_rows_of_panels<DV, G>(op.data + p0 * op.ld + r0 + i * kWidth, op.ld, HWY_MIN(kGroup, panels - i), pn,
+                               dst + i * kWidth * pn);
+  return panels * kWidth;
+}
+
 void pack_a(const Operand<float>& op, int64_t r0, int64_t rn, int64_t p0, int64_t pn, float* dst) {
-  for (int64_t i = 0; i < rn; i += kMr)
+  for (int64_t i = pack_strided<DA, 1>(op, r0, rn, p0, pn, dst); i < rn; i += kMr)
     pack_panel<DA, 1>(op, r0 + i, HWY_MIN(int64_t{kMr}, rn - i), p0, pn, dst + i * pn);
 }
 
 void pack_b(const Operand<float>& op, int64_t r0, int64_t rn, int64_t p0, int64_t pn, float* dst) {
-  for (int64_t j = 0, n = 0; j < rn; j += n) {
+  // The last four vectors, which may be cut differently, are left to the loop.
+  const int64_t full = HWY_MAX(int64_t{0}, rn - 4 * kLanes);
+  for (int64_t j = pack_strided<D, 3>(op, r0, full, p0, pn, dst), n = 0; j < rn; j += n) {
     const int64_t vectors = panel_vectors((rn - j + kLanes - 1) / kLanes);
     n = HWY_MIN(vectors * kLanes, rn - j);
     if (vectors == 3)
