@@ -88,6 +88,23 @@ TEST_P(OnBackend, RunsTrainingSteps) {
   check_training_steps(*backend_, true);
 }
 
+// Two states, each written over itself by a node that reads both: fused, it is one loop with two results in place.
+TEST_P(OnBackend, WritesSeveralStatesInPlace) {
+  for (int64_t n : {1, 100, 100003}) {
+    Builder b("butterfly");
+    const Value x = b.input({DType::f32, {n}}, InputKind::param, "a"), y = b.input({DType::f32, {n}}, InputKind::param, "b");
+    b.update(x, tanh(x + y));
+    b.update(y, tanh(x - y));
+    const Graph g = b.finish();
+    const auto inputs = random_inputs(g, 3);
+    const auto expected = interpret(g, inputs, Precision::exact);
+    for (bool passes : {false, true}) {
+      const auto actual = run_graph(*backend_, {}, passes ? run_pipeline(g, {backend_->target({})}) : g, inputs);
+      for (size_t i = 0; i < 2; ++i) EXPECT_LE(relative_error(actual[i], expected[i]), 5e-6) << n << " " << passes;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Backends, OnBackend, ::testing::Values("ref", "cpu", "opencl"),
                          [](const auto& info) { return std::string(info.param); });
 
