@@ -16,8 +16,8 @@ OpenClDeviceId find_device(int index) {
   const std::vector<OpenClDeviceId> all = opencl_devices(&reason);
   if (all.empty()) throw DeviceError("opencl: " + reason);
   if (index < 0 || index >= static_cast<int>(all.size()))
-    throw DeviceError(fmt::format("opencl:{}: there {} {} device{}; `lathe devices` lists them",
-                   index, all.size() == 1 ? "is" : "are", all.size(), all.size() == 1 ? "" : "s"));
+    throw DeviceError(fmt::format("opencl:{}: there {} {} device{}; `lathe devices` lists them", index,
+                                  all.size() == 1 ? "is" : "are", all.size(), all.size() == 1 ? "" : "s"));
   return all[static_cast<size_t>(index)];
 }
 

@@ -44,7 +44,7 @@ struct OpenClDeviceOptions {
 
 class OpenClDevice final : public Device {
  public:
-  // UserError when there is no device of that number.
+  // DeviceError when there is no device of that number.
   OpenClDevice(const OpenClDeviceOptions&, Target);
   ~OpenClDevice() override;
 
