@@ -1,8 +1,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
+#include <cstdio>
+#include <ctime>
 
 #include "ops/cast.h"
 #include "ops/elementwise.h"
@@ -230,17 +231,23 @@ Graph deep_graph(int layers) {
 TEST(Pipeline, TwentyThousandNodesInASecond) {
   const Graph g = deep_graph(500);
   std::vector<PassReport> reports;
-  const auto start = std::chrono::steady_clock::now();
-  const Graph out = run_pipeline(g, {}, {}, &reports);
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  std::string text;
-  for (const PassReport& r : reports)
-    text += fmt::format("  {:<14}{:8.1f} ms {:8} nodes\n", r.name, r.seconds * 1e3, r.nodes);
-  std::printf("%s  with checks   %8.1f ms\n", text.c_str(), seconds * 1e3);
+  // Processor time: the machine may be busy with other things.
+  const auto seconds_since = [](std::clock_t start) {
+    return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+  };
+  PipelineOptions unverified;
+  unverified.verify = false;
+  std::clock_t start = std::clock();
+  run_pipeline(g, {}, unverified, &reports);
+  const double seconds = seconds_since(start);
+  EXPECT_LT(seconds, 1.0);
   EXPECT_GE(reports[0].nodes, 20000u);
-  double passes = 0;
-  for (const PassReport& r : reports) passes += r.seconds;
-  EXPECT_LT(passes, 1.0);
+  start = std::clock();
+  run_pipeline(g, {});
+  for (const PassReport& r : reports)
+    std::printf("  %-14s%8.1f ms %8zu nodes\n", r.name.c_str(), r.seconds * 1e3, r.nodes);
+  std::printf("  all of them   %8.1f ms, verified %.1f ms (processor time)\n", seconds * 1e3,
+              seconds_since(start) * 1e3);
 }
 
 }  // namespace
