@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Training steps of Lathe and PyTorch, taking turns: Lathe, PyTorch eager, PyTorch channels-last, Lathe, ...
+
+    bench/step.py [WORKLOAD...] [--rounds N] [--threads N] [--json]
+    bench/step.py mlp cnn --rounds 5
+
+Every turn is a process of its own; a turn's time is the best of its 3 blocks of steps, and the table holds the medians of
+all turns with their smallest and largest. The ratio is PyTorch's best median over Lathe's: above 1, Lathe is faster.
+Needs build/lathe (tools/build) and PyTorch (bench/peers torch).
+"""
+import argparse
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+WORKLOADS = ("mlp", "cnn", "gpt-mini", "gpt2-124m")
+IMAGES = ("cnn", "resnet18-cifar", "resnet50")  # where a memory format makes a difference
+
+
+def run(command):
+    done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(f"bench/step.py: {' '.join(map(str, command))} failed ({done.returncode}):\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout)
+
+
+def cpu_name():
+    try:
+        for line in open("/proc/cpuinfo"):
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.machine()
+
+
+def measure(workload, options):
+    """name -> results of all turns."""
+    threads = ["--threads", options.threads]
+    torch = [options.python, ROOT / "bench" / "peer_torch.py", workload, *threads]
+    contenders = {"lathe": [options.lathe, "bench", "step", workload, "--json", *threads], "eager": torch + ["--mode", "eager"]}
+    if workload in IMAGES:
+        contenders["channels-last"] = torch + ["--mode", "channels-last"]
+    results = {name: [] for name in contenders}
+    for turn in range(options.rounds):
+        for name, command in contenders.items():
+            results[name].append(run(command))
+            if not options.json and sys.stderr.isatty():
+                print(f"\r{workload}: round {turn + 1} of {options.rounds}, {name}      ", end="", file=sys.stderr)
+    if not options.json and sys.stderr.isatty():
+        print("\r" + " " * 60 + "\r", end="", file=sys.stderr)
+    return results
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="default: " + ", ".join(WORKLOADS))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of both; default: all")
+    parser.add_argument("--lathe", type=pathlib.Path, default=ROOT / "build" / "lathe", help="default: build/lathe")
+    parser.add_argument("--python", type=pathlib.Path, default=ROOT / "build" / "peers" / "bin" / "python",
+                        help="a Python that has PyTorch; default: that of `bench/peers torch`")
+    parser.add_argument("--json", action="store_true", help="print all results as JSON")
+    options = parser.parse_args()
+    if options.rounds < 1:
+        parser.error("--rounds: expected at least 1")
+    if not options.lathe.exists():
+        sys.exit(f"bench/step.py: there is no {options.lathe}; build it with tools/build, or name it with --lathe")
+    found = subprocess.run([str(options.python), "-c", "import torch; print(torch.__version__)"], stdout=subprocess.PIPE,
+                           stderr=subprocess.DEVNULL, text=True) if options.python.exists() else None
+    if not found or found.returncode != 0:
+        sys.exit(f"bench/step.py: {options.python} has no PyTorch; `bench/peers torch` installs it, or name another with --python")
+
+    everything = {}
+    if not options.json:
+        print(f"{cpu_name()}, {options.threads} threads, PyTorch {found.stdout.strip()}; "
+              f"median (smallest-largest) of {options.rounds} interleaved turns")
+        print(f"{'workload':<15} {'Lathe ms':>26} {'PyTorch eager ms':>26} {'channels-last ms':>26} {'ratio':>6}"
+              f" {'Lathe MB':>9} {'PyTorch MB':>11}")
+    for workload in options.workloads or WORKLOADS:
+        results = everything[workload] = measure(workload, options)
+        if options.json:
+            continue
+        times = {name: [r["ms_per_step"] for r in turns] for name, turns in results.items()}
+        median = {name: statistics.median(t) for name, t in times.items()}
+        memory = {name: statistics.median(r["peak_rss_mb"] for r in turns) for name, turns in results.items()}
+        best = min((name for name in times if name != "lathe"), key=median.get)
+
+        def cell(name):
+            if name not in times:
+                return "-"
+            return f"{median[name]:.2f} ({min(times[name]):.2f}-{max(times[name]):.2f})"
+
+        print(f"{workload:<15} {cell('lathe'):>26} {cell('eager'):>26} {cell('channels-last'):>26}"
+              f" {median[best] / median['lathe']:>6.2f} {memory['lathe']:>9.0f} {memory[best]:>11.0f}", flush=True)
+    if options.json:
+        print(json.dumps(everything, indent=2))
+
+
+if __name__ == "__main__":
+    main()
