@@ -13,7 +13,7 @@ namespace lathe::cpu {
 
 namespace {
 
-constexpr int64_t kPackRows = 96;       // rows of a shared operand packed by one task
+constexpr int64_t kPackRows = 192;      // rows of a shared operand packed by one task
 constexpr int64_t kPostColumns = 256;   // columns after which the post callback runs, while they are in the cache
 constexpr int64_t kMaxBlockRows = 512;  // of one call of the multiply kernel when rows have addresses of their own
 

@@ -12,11 +12,12 @@ namespace lathe::cpu {
 
 // Register tile and cache blocking of one instruction set.
 struct Geometry {
-  int64_t lanes;   // floats in a vector
-  int64_t mr;      // rows of the register tile; its columns are 3 vectors
-  int64_t kc;      // longest k block
-  int64_t block;   // floats of a packed block that should stay in the second-level cache
-  int64_t near_b;  // floats of B up to which it is not packed for few rows of A
+  int64_t lanes;     // floats in a vector
+  int64_t mr;        // rows of the register tile; its columns are 3 vectors
+  int64_t kc;        // longest k block
+  int64_t kc_alone;  // longest k that is not cut
+  int64_t block;     // floats of a packed block that should stay in the second-level cache
+  int64_t near_b;    // floats of B up to which it is not packed for few rows of A
 
   constexpr int64_t nr() const { return 3 * lanes; }
 };
@@ -27,9 +28,12 @@ constexpr int64_t panel_vectors(int64_t vectors) { return vectors == 4 ? 2 : vec
 
 inline constexpr int64_t kMaxKc = 512;  // of all instruction sets
 
-inline constexpr Geometry kGeometry128{.lanes = 4, .mr = 4, .kc = 320, .block = 64 << 10, .near_b = 128 << 10};
-inline constexpr Geometry kGeometry256{.lanes = 8, .mr = 4, .kc = 320, .block = 64 << 10, .near_b = 128 << 10};
-inline constexpr Geometry kGeometry512{.lanes = 16, .mr = 8, .kc = 400, .block = 96 << 10, .near_b = 600 << 10};
+inline constexpr Geometry kGeometry128{
+    .lanes = 4, .mr = 4, .kc = 272, .kc_alone = 272, .block = 64 << 10, .near_b = 128 << 10};
+inline constexpr Geometry kGeometry256{
+    .lanes = 8, .mr = 4, .kc = 272, .kc_alone = 272, .block = 64 << 10, .near_b = 128 << 10};
+inline constexpr Geometry kGeometry512{
+    .lanes = 16, .mr = 8, .kc = 272, .kc_alone = 400, .block = 96 << 10, .near_b = 600 << 10};
 
 // What the kernel itself does to finished elements. Rows and columns count from those of the block.
 struct RowEpilogue {

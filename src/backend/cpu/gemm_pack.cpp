@@ -272,8 +272,9 @@ void pack_a(const Operand<float>& op, int64_t r0, int64_t rn, int64_t p0, int64_
 }
 
 void pack_b(const Operand<float>& op, int64_t r0, int64_t rn, int64_t p0, int64_t pn, float* dst) {
-  // The last four vectors, which may be cut differently, are left to the loop.
-  const int64_t full = HWY_MAX(int64_t{0}, rn - 4 * kLanes);
+  // The panels of three vectors; what panel_vectors cuts differently at the end is left to the loop.
+  const int64_t vectors_all = (rn + kLanes - 1) / kLanes;
+  const int64_t full = (vectors_all % 3 == 1 ? HWY_MAX(int64_t{0}, vectors_all - 4) : rn / kLanes) * kLanes;
   for (int64_t j = pack_strided<D, 3>(op, r0, full, p0, pn, dst), n = 0; j < rn; j += n) {
     const int64_t vectors = panel_vectors((rn - j + kLanes - 1) / kLanes);
     n = HWY_MIN(vectors * kLanes, rn - j);

@@ -41,7 +41,7 @@ void cut_shared(int64_t rows, int64_t unit, GemmPlan& plan, int64_t& rows_at_a_t
 
 GemmPlan plan_gemm(const GemmShape& s, int threads, const Geometry& g) {
   GemmPlan plan;
-  plan.k_blocks = std::max<int64_t>(1, ceil_div(s.k, g.kc));
+  plan.k_blocks = s.k <= g.kc_alone ? 1 : ceil_div(s.k, g.kc);
   plan.kc = std::max<int64_t>(1, ceil_div(s.k, plan.k_blocks));
   const double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
   const double total = flops * static_cast<double>(s.batch);
@@ -54,6 +54,7 @@ GemmPlan plan_gemm(const GemmShape& s, int threads, const Geometry& g) {
   plan.ns = s.n;
   plan.ks_blocks = plan.k_blocks;
 
+  const bool rows_feed = s.m >= ways * 2 * g.mr, cols_feed = s.n >= ways * g.nr();
   // Many small products, or one that fits the caches: a task packs what it needs. A matrix is cut further only when
   // there are fewer of them than threads.
   const bool small = s.m <= rows_max && s.n <= 2 * cols_max;
@@ -62,7 +63,9 @@ GemmPlan plan_gemm(const GemmShape& s, int threads, const Geometry& g) {
     const int64_t cuts = ceil_div(ways, s.batch);
     plan.tm = s.m >= s.n ? piece(s.m, rows_max, cuts, g.mr) : s.m;
     plan.tn = s.m >= s.n ? s.n : piece(s.n, 2 * cols_max, cuts, g.lanes);
-  } else if (ways > 1 && plan.k_blocks >= 2 * ways && 2 * s.m * s.n <= (s.m + s.n) * plan.kc) {
+  } else if (ways > 1 && plan.k_blocks >= 2 * ways &&
+             ((!rows_feed && !cols_feed) || 8 * s.m * s.n <= (s.m + s.n) * plan.kc)) {
+    // So little output that cutting it would starve threads, or that its partial sums cost next to nothing.
     plan.mode = GemmPlan::Mode::k_split;
     plan.tm = s.m;
     plan.tn = s.n;
@@ -71,7 +74,6 @@ GemmPlan plan_gemm(const GemmShape& s, int threads, const Geometry& g) {
   } else {
     // Share the smaller operand and let each task pack its own part of the larger one: every element is packed once.
     // Where that dimension has too little for all threads, share both and cut C both ways.
-    const bool rows_feed = s.m >= ways * 2 * g.mr, cols_feed = s.n >= ways * g.nr();
     plan.tm = s.m;
     plan.tn = s.n;
     if (rows_feed && (s.m >= s.n || !cols_feed)) {
