@@ -16,12 +16,13 @@ namespace lathe {
 // work-items, neighbours touch neighbouring elements (GPUs).
 enum class LaunchStyle { narrow, wide };
 
-// A buffer takes two parameters of the kernel: base pointer, and `long` offset in elements. An integer takes one `long`.
+// A buffer takes two parameters of the kernel: base pointer, and `long` offset in elements. An integer takes one
+// `long`.
 struct CallArg {
   enum class Kind { out, in, workspace, integer } kind = Kind::integer;
-  int index = 0;       // of the node's outputs or inputs
+  int index = 0;  // of the node's outputs or inputs
   DType dtype = DType::f32;
-  int64_t value = 0;   // integer; for buffers: elements to skip
+  int64_t value = 0;  // integer; for buffers: elements to skip
 };
 
 struct KernelCall {

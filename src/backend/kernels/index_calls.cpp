@@ -19,7 +19,7 @@
 namespace lathe {
 namespace {
 
-constexpr int64_t kEachBlock = 2048;      // positions of one narrow group
+constexpr int64_t kEachBlock = 2048;  // positions of one narrow group
 constexpr int64_t kScatterColumns = 16;
 constexpr int kWideGroup = 256;
 
@@ -27,13 +27,15 @@ constexpr int kWideGroup = 256;
 DType carrier(DType t) { return size_of(t) == 1 ? DType::u8 : size_of(t) == 4 ? DType::i32 : DType::i64; }
 
 // A kernel of `text` that visits `total` positions; `kernel` is its name before NAME().
-KernelCall each_call(const char* text, std::string_view kernel, DType element, DType index, int64_t total, LaunchStyle style) {
+KernelCall each_call(const char* text, std::string_view kernel, DType element, DType index, int64_t total,
+                     LaunchStyle style) {
   const bool narrow = style == LaunchStyle::narrow;
   KernelCall call;
   const std::string suffix = fmt::format("_{}_{}_{}", to_string(element), to_string(index), narrow ? "narrow" : "wide");
   call.name = fmt::format("{}{}", kernel, suffix);
   std::string with = fmt::format("WITH_{}", kernel);
-  std::ranges::transform(with, with.begin(), [](char c) { return static_cast<char>(std::toupper(static_cast<unsigned char>(c))); });
+  std::ranges::transform(with, with.begin(),
+                         [](char c) { return static_cast<char>(std::toupper(static_cast<unsigned char>(c))); });
   std::string each;
   if (narrow) {
     call.groups = {ceil_div(total, kEachBlock), 1, 1};
@@ -51,8 +53,9 @@ KernelCall each_call(const char* text, std::string_view kernel, DType element, D
   }
   call.source = fmt::format("{}#define {}\n#define T {}\n#define INDEX {}\n#define NAME(x) x##{}\n{}", each, with,
                             device_type(element), device_type(index), suffix, text);
-  for (const std::string& macro : {with, std::string("T"), std::string("INDEX"), std::string("NAME"), std::string("EACH"),
-                                   std::string("EACH_GROUP"), std::string("NARROW"), std::string("SCATTER_COLUMNS")})
+  for (const std::string& macro :
+       {with, std::string("T"), std::string("INDEX"), std::string("NAME"), std::string("EACH"),
+        std::string("EACH_GROUP"), std::string("NARROW"), std::string("SCATTER_COLUMNS")})
     call.source += fmt::format("#undef {}\n", macro);
   return call;
 }

@@ -12,9 +12,9 @@ namespace lathe {
 namespace {
 
 constexpr int kWideGroup = 256;
-constexpr int64_t kBlock = 4096;      // elements of one narrow group of a map
-constexpr int kLanes = 16;            // narrow, inner axis reduced: independent partial sums
-constexpr int kColumns = 64;          // narrow, inner axis kept: results that are summed side by side
+constexpr int64_t kBlock = 4096;         // elements of one narrow group of a map
+constexpr int kLanes = 16;               // narrow, inner axis reduced: independent partial sums
+constexpr int kColumns = 64;             // narrow, inner axis kept: results that are summed side by side
 constexpr int64_t kSplitFrom = 1 << 18;  // elements from which a reduction may be split
 constexpr int64_t kEnoughUnits = 64;     // independent pieces of work at which it need not be
 constexpr int kWorkspaceBuffer = -1;
@@ -49,15 +49,21 @@ Split split_of(const LoopNest& n) {
   const int64_t most = n.inner_reduced ? all / kBlock : all / kColumns;
   const int64_t pieces = std::min(ceil_div(kEnoughUnits, units), most);
   if (pieces <= 1) return s;
-  if (s.rows >= pieces) s.rows_per = ceil_div(s.rows, pieces);
-  else s.cols_per = round_up(ceil_div(s.cols, pieces), kLanes);
+  if (s.rows >= pieces)
+    s.rows_per = ceil_div(s.rows, pieces);
+  else
+    s.cols_per = round_up(ceil_div(s.cols, pieces), kLanes);
   return s;
 }
 
 class LoopText {
  public:
   LoopText(const LoopNest& nest, LaunchStyle style, bool to_workspace)
-      : n_(nest), style_(style), split_(split_of(nest)), to_workspace_(to_workspace), acc_(accumulator_type(nest.reduce_dtype)) {}
+      : n_(nest),
+        style_(style),
+        split_(split_of(nest)),
+        to_workspace_(to_workspace),
+        acc_(accumulator_type(nest.reduce_dtype)) {}
 
   KernelCall render() {
     index_ = fits_int() ? "int" : "long";
@@ -70,9 +76,12 @@ class LoopText {
     }
     if (to_workspace_) buffer("w", 0, {acc_, kWorkspaceBuffer, 0, {}, {}}, true);
 
-    if (n_.reduce == LoopReduce::none) style_ == LaunchStyle::narrow ? map_narrow() : map_wide();
-    else if (n_.inner_reduced) style_ == LaunchStyle::narrow ? rows_narrow() : rows_wide();
-    else style_ == LaunchStyle::narrow ? columns_narrow() : columns_wide();
+    if (n_.reduce == LoopReduce::none)
+      style_ == LaunchStyle::narrow ? map_narrow() : map_wide();
+    else if (n_.inner_reduced)
+      style_ == LaunchStyle::narrow ? rows_narrow() : rows_wide();
+    else
+      style_ == LaunchStyle::narrow ? columns_narrow() : columns_wide();
 
     std::string text = fmt::format("({}) {{\n{}{}}}\n", params_, prologue_, body_);
     const std::string name = fmt::format("loop_{:016x}", text_hash(text));
@@ -91,9 +100,12 @@ class LoopText {
     parameter(fmt::format("GLOBAL {}{}* {}", written ? "" : "const ", device_type(a.dtype), name));
     parameter(fmt::format("const long {}_at", name));
     prologue_ += fmt::format("  {} += {}_at;\n", name, name);
-    if (a.buffer == kWorkspaceBuffer) call_.args.push_back(workspace_arg(a.dtype, a.offset));
-    else if (written) call_.args.push_back(out_arg(a.buffer, a.dtype, a.offset));
-    else call_.args.push_back(in_arg(a.buffer, a.dtype, a.offset));
+    if (a.buffer == kWorkspaceBuffer)
+      call_.args.push_back(workspace_arg(a.dtype, a.offset));
+    else if (written)
+      call_.args.push_back(out_arg(a.buffer, a.dtype, a.offset));
+    else
+      call_.args.push_back(in_arg(a.buffer, a.dtype, a.offset));
   }
 
   // An integer parameter in the index type, made at its first mention; returns its name.
@@ -127,8 +139,8 @@ class LoopText {
     std::string text = fmt::format("{}{} {}_rest = {};\n", indent, index_, flat, flat);
     for (size_t d = count; d-- > 1;) {
       const std::string size = number(fmt::format("{}_size{}", flat, d), sizes[d]);
-      text += fmt::format("{}const {} {}{} = {}_rest % {};\n{}{}_rest /= {};\n", indent, index_, flat, d, flat, size, indent,
-                          flat, size);
+      text += fmt::format("{}const {} {}{} = {}_rest % {};\n{}{}_rest /= {};\n", indent, index_, flat, d, flat, size,
+                          indent, flat, size);
     }
     return text + fmt::format("{}const {} {}0 = {}_rest;\n", indent, index_, flat, flat);
   }
@@ -168,12 +180,13 @@ class LoopText {
   std::string map_at(const char* suffix, const std::string& indent) {
     std::string text = render_instrs(n_.map, "m", indent, [&](int32_t a) {
       const std::string name = fmt::format("x{}", a);
-      return fmt::format("{}[{}{}{}]", name, name, suffix, lane_term(name, lane_stride(n_.reads[static_cast<size_t>(a)])));
+      return fmt::format("{}[{}{}{}]", name, name, suffix,
+                         lane_term(name, lane_stride(n_.reads[static_cast<size_t>(a)])));
     });
     for (size_t k = 0; k < n_.writes.size(); ++k) {
       const std::string name = fmt::format("y{}", k);
-      text += fmt::format("{}{}[{}{}{}] = m{};\n", indent, name, name, suffix, lane_term(name, lane_stride(n_.writes[k])),
-                          n_.map_stores[k]);
+      text += fmt::format("{}{}[{}{}{}] = m{};\n", indent, name, name, suffix,
+                          lane_term(name, lane_stride(n_.writes[k])), n_.map_stores[k]);
     }
     return text;
   }
@@ -183,12 +196,15 @@ class LoopText {
   }
   std::string mapped() const { return fmt::format("({})m{}", device_type(acc_), n_.reduce_instr); }
   std::string identity() const {
-    return device_literal(acc_, n_.reduce == LoopReduce::sum ? 0.0 : is_float(acc_) ? -HUGE_VAL : -9223372036854775808.0);
+    return device_literal(acc_, n_.reduce == LoopReduce::sum ? 0.0
+                                : is_float(acc_)             ? -HUGE_VAL
+                                                             : -9223372036854775808.0);
   }
 
-  // What happens to a reduced value `acc` of kept point `point`. `kept_flat`: the variable whose parts index tail reads.
-  std::string finish(const std::string& acc, const std::string& point, const char* kept_flat, size_t kept_count, bool lanes,
-                     const std::string& indent) {
+  // What happens to a reduced value `acc` of kept point `point`. `kept_flat`: the variable whose parts index tail
+  // reads.
+  std::string finish(const std::string& acc, const std::string& point, const char* kept_flat, size_t kept_count,
+                     bool lanes, const std::string& indent) {
     if (to_workspace_)
       return fmt::format("{}w0[(long)({}) * {} + piece] = {};\n", indent, point, number("pieces", split_.count()), acc);
     std::string text = fmt::format("{}const {} total = {};\n", indent, device_type(n_.reduce_dtype),
@@ -200,7 +216,8 @@ class LoopText {
       std::string sum = "0";
       for (size_t d = 0; d < kept_count; ++d)
         if (read.kept[d] != 0)
-          sum += fmt::format(" + {}{} * {}", kept_flat, d, number(fmt::format("{}_{}{}", name, kept_flat, d), read.kept[d]));
+          sum += fmt::format(" + {}{} * {}", kept_flat, d,
+                             number(fmt::format("{}_{}{}", name, kept_flat, d), read.kept[d]));
       if (lanes) sum += lane_term(name, read.kept.empty() ? 0 : read.kept.back());
       return fmt::format("{}[{}]", name, sum);
     });
@@ -218,25 +235,28 @@ class LoopText {
       const std::string cols = number("cols", split_.cols), cols_per = number("cols_per", split_.cols_per);
       const std::string blocks = number("col_blocks", std::max<int64_t>(split_.col_blocks(), 1));
       row_block = fmt::format("(piece / {})", blocks);
-      text += fmt::format("{0}const {1} begin = piece % {2} * {3}, end = MIN_OF(begin + {3}, {4});\n", indent, index_, blocks,
-                          cols_per, cols);
+      text += fmt::format("{0}const {1} begin = piece % {2} * {3}, end = MIN_OF(begin + {3}, {4});\n", indent, index_,
+                          blocks, cols_per, cols);
     }
-    return text + fmt::format("{0}const {1} first = {2} * {3}, last = MIN_OF(first + {3}, {4});\n", indent, index_, row_block,
-                              rows_per, rows);
+    return text + fmt::format("{0}const {1} first = {2} * {3}, last = MIN_OF(first + {3}, {4});\n", indent, index_,
+                              row_block, rows_per, rows);
   }
 
   // --- the six forms ----------------------------------------------------------------------------------------------
   void map_narrow() {
     const int64_t rows = outer(n_.kept), cols = inner(n_.kept);
-    const int64_t cols_per = std::min(cols, kBlock), rows_per = std::max<int64_t>(kBlock / std::max<int64_t>(cols_per, 1), 1);
+    const int64_t cols_per = std::min(cols, kBlock),
+                  rows_per = std::max<int64_t>(kBlock / std::max<int64_t>(cols_per, 1), 1);
     call_.groups = {ceil_div(cols, std::max<int64_t>(cols_per, 1)), ceil_div(rows, rows_per), 1};
     const size_t count = n_.kept.empty() ? 0 : n_.kept.size() - 1;
     number("cols", cols);
     number("rows", rows);
     number("cols_per", cols_per);
     number("rows_per", rows_per);
-    body_ += fmt::format("  const {0} begin = ({0})GROUP_ID(0) * cols_per, end = MIN_OF(begin + cols_per, cols);\n", index_);
-    body_ += fmt::format("  const {0} first = ({0})GROUP_ID(1) * rows_per, last = MIN_OF(first + rows_per, rows);\n", index_);
+    body_ +=
+        fmt::format("  const {0} begin = ({0})GROUP_ID(0) * cols_per, end = MIN_OF(begin + cols_per, cols);\n", index_);
+    body_ += fmt::format("  const {0} first = ({0})GROUP_ID(1) * rows_per, last = MIN_OF(first + rows_per, rows);\n",
+                         index_);
     body_ += fmt::format("  for ({} k = first; k < last; ++k) {{\n", index_);
     body_ += decompose("k", n_.kept, count, "    ") + bases("k", count, "_k", nullptr, false, "    ");
     body_ += fmt::format("    INDEPENDENT\n    for ({} i = begin; i < end; ++i) {{\n", index_);
@@ -248,7 +268,8 @@ class LoopText {
     call_.groups = {ceil_div(total, kWideGroup), 1, 1};
     const size_t count = n_.kept.empty() ? 0 : n_.kept.size() - 1;
     number("total", total);
-    body_ += fmt::format("  const {0} flat = ({0})GROUP_ID(0) * {1} + LOCAL_ID;\n  if (flat >= total) return;\n", index_, kWideGroup);
+    body_ += fmt::format("  const {0} flat = ({0})GROUP_ID(0) * {1} + LOCAL_ID;\n  if (flat >= total) return;\n",
+                         index_, kWideGroup);
     if (count == 0) {
       body_ += fmt::format("  const {} i = flat;\n", index_);
     } else {
@@ -261,26 +282,34 @@ class LoopText {
 
   // Inner axis reduced, one work-item per block of results; kLanes partial sums per result, joined by a tree.
   void rows_narrow() {
-    const int64_t points = product(n_.kept), per = std::max<int64_t>(kBlock / std::max<int64_t>(split_.rows_per * split_.cols_per, 1), 1);
+    const int64_t points = product(n_.kept),
+                  per = std::max<int64_t>(kBlock / std::max<int64_t>(split_.rows_per * split_.cols_per, 1), 1);
     call_.groups = {ceil_div(points, per), 1, split_.count()};
     number("points", points);
     number("points_per", per);
     const std::string acc(device_type(acc_));
     const size_t reduced_rows = n_.reduced.size() - 1;
     body_ += piece("  ");
-    body_ += fmt::format("  const {0} from = ({0})GROUP_ID(0) * points_per, to = MIN_OF(from + points_per, points);\n", index_);
+    body_ += fmt::format("  const {0} from = ({0})GROUP_ID(0) * points_per, to = MIN_OF(from + points_per, points);\n",
+                         index_);
     body_ += fmt::format("  for ({} k = from; k < to; ++k) {{\n", index_);
     body_ += decompose("k", n_.kept, n_.kept.size(), "    ") + bases("k", n_.kept.size(), "_k", nullptr, false, "    ");
-    body_ += fmt::format("    {0} acc[{1}];\n    for (int l = 0; l < {1}; ++l) acc[l] = {2};\n", acc, kLanes, identity());
+    body_ +=
+        fmt::format("    {0} acc[{1}];\n    for (int l = 0; l < {1}; ++l) acc[l] = {2};\n", acc, kLanes, identity());
     body_ += fmt::format("    for ({} r = first; r < last; ++r) {{\n", index_);
     body_ += decompose("r", n_.reduced, reduced_rows, "      ") + bases("r", reduced_rows, "_r", "_k", true, "      ");
-    const std::string lane = map_at("_r", "          ") + fmt::format("          acc[l] = {};\n", combine("acc[l]", mapped()));
+    const std::string lane =
+        map_at("_r", "          ") + fmt::format("          acc[l] = {};\n", combine("acc[l]", mapped()));
     body_ += fmt::format("      {} at = begin;\n      for (; at + {} <= end; at += {}) {{\n", index_, kLanes, kLanes);
-    body_ += fmt::format("        INDEPENDENT\n        for (int l = 0; l < {}; ++l) {{\n          const {} i = at + l;\n{}        }}\n      }}\n",
-                         kLanes, index_, lane);
-    body_ += fmt::format("      for (int l = 0; at + l < end; ++l) {{\n          const {} i = at + l;\n{}      }}\n    }}\n", index_, lane);
-    body_ += fmt::format("    for (int w = {}; w > 0; w /= 2)\n      for (int l = 0; l < w; ++l) acc[l] = {};\n", kLanes / 2,
-                         combine("acc[l]", "acc[l + w]"));
+    body_ += fmt::format(
+        "        INDEPENDENT\n        for (int l = 0; l < {}; ++l) {{\n          const {} i = at + l;\n{}        }}\n  "
+        "    }}\n",
+        kLanes, index_, lane);
+    body_ +=
+        fmt::format("      for (int l = 0; at + l < end; ++l) {{\n          const {} i = at + l;\n{}      }}\n    }}\n",
+                    index_, lane);
+    body_ += fmt::format("    for (int w = {}; w > 0; w /= 2)\n      for (int l = 0; l < w; ++l) acc[l] = {};\n",
+                         kLanes / 2, combine("acc[l]", "acc[l + w]"));
     body_ += finish("acc[0]", "k", "k", n_.kept.size(), false, "    ") + "  }\n";
   }
 
@@ -293,15 +322,17 @@ class LoopText {
     body_ += piece("  ");
     body_ += fmt::format("  const {0} k = ({0})GROUP_ID(0);\n", index_);
     body_ += decompose("k", n_.kept, n_.kept.size(), "  ") + bases("k", n_.kept.size(), "_k", nullptr, false, "  ");
-    body_ += fmt::format("  {} acc = {};\n  const {} width = end - begin, count = (last - first) * width;\n", acc, identity(), index_);
+    body_ += fmt::format("  {} acc = {};\n  const {} width = end - begin, count = (last - first) * width;\n", acc,
+                         identity(), index_);
     body_ += fmt::format("  for ({} f = LOCAL_ID; f < count; f += {}) {{\n", index_, kWideGroup);
     if (reduced_rows > 0) body_ += fmt::format("    const {} r = first + f / width;\n", index_);
     body_ += fmt::format("    const {} i = begin + f % width;\n", index_);
     body_ += decompose("r", n_.reduced, reduced_rows, "    ") + bases("r", reduced_rows, "_r", "_k", true, "    ");
     body_ += map_at("_r", "    ") + fmt::format("    acc = {};\n  }}\n", combine("acc", mapped()));
     body_ += "  tree[LOCAL_ID] = acc;\n  BARRIER();\n";
-    body_ += fmt::format("  for (int w = {}; w > 0; w /= 2) {{\n    if (LOCAL_ID < w) tree[LOCAL_ID] = {};\n    BARRIER();\n  }}\n",
-                         kWideGroup / 2, combine("tree[LOCAL_ID]", "tree[LOCAL_ID + w]"));
+    body_ += fmt::format(
+        "  for (int w = {}; w > 0; w /= 2) {{\n    if (LOCAL_ID < w) tree[LOCAL_ID] = {};\n    BARRIER();\n  }}\n",
+        kWideGroup / 2, combine("tree[LOCAL_ID]", "tree[LOCAL_ID + w]"));
     body_ += "  if (LOCAL_ID == 0) {\n" + finish("tree[0]", "k", "k", n_.kept.size(), false, "    ") + "  }\n";
   }
 
@@ -315,10 +346,13 @@ class LoopText {
     body_ += fmt::format("  const {0} k = ({0})GROUP_ID(1), start = ({0})GROUP_ID(0) * {1};\n", index_, kColumns);
     body_ += fmt::format("  const int width = (int)MIN_OF(kept_cols - start, {});\n", kColumns);
     body_ += decompose("k", n_.kept, kept_rows, "  ") + bases("k", kept_rows, "_k", nullptr, false, "  ");
-    body_ += fmt::format("  {0} acc[{1}];\n  for (int l = 0; l < {1}; ++l) acc[l] = {2};\n", device_type(acc_), kColumns, identity());
+    body_ += fmt::format("  {0} acc[{1}];\n  for (int l = 0; l < {1}; ++l) acc[l] = {2};\n", device_type(acc_),
+                         kColumns, identity());
     body_ += fmt::format("  for ({} r = first; r < last; ++r) {{\n", index_);
-    body_ += decompose("r", n_.reduced, n_.reduced.size(), "    ") + bases("r", n_.reduced.size(), "_r", "_k", true, "    ");
-    body_ += fmt::format("    INDEPENDENT\n    for (int l = 0; l < width; ++l) {{\n      const {} i = start + l;\n", index_);
+    body_ +=
+        decompose("r", n_.reduced, n_.reduced.size(), "    ") + bases("r", n_.reduced.size(), "_r", "_k", true, "    ");
+    body_ +=
+        fmt::format("    INDEPENDENT\n    for (int l = 0; l < width; ++l) {{\n      const {} i = start + l;\n", index_);
     body_ += map_at("_r", "      ") + fmt::format("      acc[l] = {};\n    }}\n  }}\n", combine("acc[l]", mapped()));
     body_ += fmt::format("  INDEPENDENT\n  for (int l = 0; l < width; ++l) {{\n    const {} i = start + l;\n", index_);
     body_ += finish("acc[l]", "k * kept_cols + i", "k", kept_rows, true, "    ") + "  }\n";
@@ -331,12 +365,15 @@ class LoopText {
     number("kept_cols", cols);
     number("points", points);
     body_ += piece("  ");
-    body_ += fmt::format("  const {0} point = ({0})GROUP_ID(0) * {1} + LOCAL_ID;\n  if (point >= points) return;\n", index_, kWideGroup);
+    body_ += fmt::format("  const {0} point = ({0})GROUP_ID(0) * {1} + LOCAL_ID;\n  if (point >= points) return;\n",
+                         index_, kWideGroup);
     if (kept_rows > 0) body_ += fmt::format("  const {} k = point / kept_cols;\n", index_);
     body_ += fmt::format("  const {} i = point % kept_cols;\n", index_);
     body_ += decompose("k", n_.kept, kept_rows, "  ") + bases("k", kept_rows, "_k", nullptr, false, "  ");
-    body_ += fmt::format("  {} acc = {};\n  for ({} r = first; r < last; ++r) {{\n", device_type(acc_), identity(), index_);
-    body_ += decompose("r", n_.reduced, n_.reduced.size(), "    ") + bases("r", n_.reduced.size(), "_r", "_k", true, "    ");
+    body_ +=
+        fmt::format("  {} acc = {};\n  for ({} r = first; r < last; ++r) {{\n", device_type(acc_), identity(), index_);
+    body_ +=
+        decompose("r", n_.reduced, n_.reduced.size(), "    ") + bases("r", n_.reduced.size(), "_r", "_k", true, "    ");
     body_ += map_at("_r", "    ") + fmt::format("    acc = {};\n  }}\n", combine("acc", mapped()));
     body_ += finish("acc", "point", "k", kept_rows, true, "  ");
   }

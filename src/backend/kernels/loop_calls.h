@@ -1,6 +1,6 @@
 // The one renderer of loops: turns a LoopNest into kernel text and launches. The text is generic in sizes and strides
-// (they are arguments); it depends on the instructions, the types, the number of merged axes and which strides are 0 or,
-// along the innermost axis, 1. So equal work on different shapes compiles once.
+// (they are arguments); it depends on the instructions, the types, the number of merged axes and which strides are 0
+// or, along the innermost axis, 1. So equal work on different shapes compiles once.
 //
 // Reductions are fixed trees: the order in which one result is summed depends on the shapes alone. Where few results
 // are summed from many elements, a first kernel leaves partial results in the workspace and a second one finishes.

@@ -17,8 +17,8 @@ struct LoopAccess {
 };
 
 struct LoopNest {
-  Ints kept, reduced;        // sizes, outermost first; possibly empty: one point
-  bool inner_reduced = false;  // the innermost axis of the domain is a reduced one
+  Ints kept, reduced;                     // sizes, outermost first; possibly empty: one point
+  bool inner_reduced = false;             // the innermost axis of the domain is a reduced one
   std::vector<LoopAccess> reads, writes;  // of the map
   std::vector<LoopAccess> tail_reads;     // over the kept axes; tail writes are dense over them
 

@@ -16,8 +16,8 @@ constexpr int64_t kEnoughGroups = 16;  // narrow: pieces of work for the device'
 
 }  // namespace
 
-std::vector<KernelCall> matmul_calls(DType dtype, const Shape& a, const Shape& b, const MatmulParams& p, LaunchStyle style,
-                                     int vector_bytes) {
+std::vector<KernelCall> matmul_calls(DType dtype, const Shape& a, const Shape& b, const MatmulParams& p,
+                                     LaunchStyle style, int vector_bytes) {
   const MatmulDims d = matmul_dims(a, b, p);
   if (d.batch * d.m * d.n == 0) return {};
   KernelCall call;

@@ -11,10 +11,10 @@
 
 namespace lathe {
 
-std::string_view device_type(DType);                      // "float", "uchar", ...
-std::string device_literal(DType, double value);          // rounded to the type first
+std::string_view device_type(DType);              // "float", "uchar", ...
+std::string device_literal(DType, double value);  // rounded to the type first
 std::string device_convert(DType from, DType to, const std::string& x);
-DType accumulator_type(DType);                            // integers are summed in i64 and saturate at the end
+DType accumulator_type(DType);  // integers are summed in i64 and saturate at the end
 
 // One line per instruction: `const float m3 = m1 + m2;`, names are prefix + number. `arg` gives the text of argument
 // number i (ScalarInstr::a).

@@ -13,7 +13,8 @@ class BinaryCache {
  public:
   explicit BinaryCache(std::string folder) : folder_(std::move(folder)) {}  // empty: nothing is kept
 
-  static std::string default_folder();  // LATHE_CACHE_DIR, $XDG_CACHE_HOME/lathe or ~/.cache/lathe; "" where none is set
+  static std::string
+  default_folder();  // LATHE_CACHE_DIR, $XDG_CACHE_HOME/lathe or ~/.cache/lathe; "" where none is set
   std::optional<std::vector<unsigned char>> load(const std::string& key) const;
   void store(const std::string& key, const std::vector<unsigned char>&) const;  // failures are silent: it is a cache
   std::string path(const std::string& key) const;

@@ -10,7 +10,7 @@ namespace lathe {
 namespace {
 
 // Nothing that changes results: no fast-math, no denormal flags.
-constexpr const char* kOptions = "-cl-std=CL1.2";
+constexpr const char* kOptions = "-cl-std=CL1.2 -w";
 
 }  // namespace
 
@@ -61,8 +61,9 @@ void KernelLibrary::build_pending() {
       cl.clGetProgramBuildInfo(program.get(), device_, CL_PROGRAM_BUILD_LOG, 0, nullptr, &size);
       std::string log(size, '\0');
       cl.clGetProgramBuildInfo(program.get(), device_, CL_PROGRAM_BUILD_LOG, size, log.data(), nullptr);
-      throw DeviceError(fmt::format("opencl: {} cannot compile {} kernel texts: {}\n{}", device_text(device_, CL_DEVICE_NAME),
-                                    pending_.size(), opencl_error_name(status), log.c_str()));
+      throw DeviceError(fmt::format("opencl: {} cannot compile {} kernel texts: {}\n{}",
+                                    device_text(device_, CL_DEVICE_NAME), pending_.size(), opencl_error_name(status),
+                                    log.c_str()));
     }
     ++builds_;
     to_cache(key, program.get());
@@ -90,10 +91,13 @@ void KernelLibrary::to_cache(const std::string& key, cl_program program) const {
   if (!cache_.enabled()) return;
   const OpenClApi& cl = opencl_api();
   size_t size = 0;
-  if (cl.clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, nullptr) != CL_SUCCESS || size == 0) return;
+  if (cl.clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, nullptr) != CL_SUCCESS || size == 0)
+    return;
   std::vector<unsigned char> binary(size);
   unsigned char* begin = binary.data();
-  if (cl.clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof begin, static_cast<void*>(&begin), nullptr) != CL_SUCCESS) return;
+  if (cl.clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof begin, static_cast<void*>(&begin), nullptr) !=
+      CL_SUCCESS)
+    return;
   cache_.store(key, binary);
 }
 

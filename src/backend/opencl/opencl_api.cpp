@@ -17,12 +17,14 @@ Loaded load() {
   // Never closed: drivers keep threads of their own.
   void* library = dlopen("libOpenCL.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library) {
-    l.reason = fmt::format("no OpenCL loader: {} (Debian: apt install ocl-icd-libopencl1 and a driver, e.g. pocl-opencl-icd)", dlerror());
+    l.reason = fmt::format(
+        "no OpenCL loader: {} (Debian: apt install ocl-icd-libopencl1 and a driver, e.g. pocl-opencl-icd)", dlerror());
     return l;
   }
-#define LATHE_RESOLVE(name)                                                  \
-  l.api.name = reinterpret_cast<decltype(&::name)>(dlsym(library, #name));   \
-  if (!l.api.name && l.reason.empty()) l.reason = "the OpenCL loader libOpenCL.so.1 lacks " #name "; OpenCL 1.2 is needed";
+#define LATHE_RESOLVE(name)                                                \
+  l.api.name = reinterpret_cast<decltype(&::name)>(dlsym(library, #name)); \
+  if (!l.api.name && l.reason.empty())                                     \
+    l.reason = "the OpenCL loader libOpenCL.so.1 lacks " #name "; OpenCL 1.2 is needed";
   LATHE_OPENCL_FUNCTIONS(LATHE_RESOLVE)
 #undef LATHE_RESOLVE
   return l;
@@ -51,7 +53,8 @@ const OpenClApi& opencl_api() {
 
 std::string_view opencl_error_name(cl_int e) {
   switch (e) {
-#define LATHE_NAME(name) case name: return #name;
+#define LATHE_NAME(name) \
+  case name: return #name;
     LATHE_NAME(CL_SUCCESS)
     LATHE_NAME(CL_DEVICE_NOT_FOUND)
     LATHE_NAME(CL_DEVICE_NOT_AVAILABLE)

@@ -28,9 +28,10 @@ class OpenClBackend final : public Backend {
   std::vector<DeviceInfo> devices() const override {
     std::vector<DeviceInfo> list;
     for (const OpenClDeviceId& id : opencl_devices())
-      list.push_back({fmt::format("opencl:{}", list.size()),
-                      fmt::format("{} ({})", device_text(id.device, CL_DEVICE_NAME), platform_text(id.platform, CL_PLATFORM_NAME)),
-                      static_cast<int64_t>(device_number<cl_ulong>(id.device, CL_DEVICE_GLOBAL_MEM_SIZE))});
+      list.push_back(
+          {fmt::format("opencl:{}", list.size()),
+           fmt::format("{} ({})", device_text(id.device, CL_DEVICE_NAME), platform_text(id.platform, CL_PLATFORM_NAME)),
+           static_cast<int64_t>(device_number<cl_ulong>(id.device, CL_DEVICE_GLOBAL_MEM_SIZE))});
     return list;
   }
 

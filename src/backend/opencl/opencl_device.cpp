@@ -22,7 +22,8 @@ OpenClDeviceId find_device(int index) {
 }
 
 ClContext make_context(OpenClDeviceId id) {
-  const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(id.platform), 0};
+  const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(id.platform),
+                                              0};
   cl_int status = CL_SUCCESS;
   ClContext context(opencl_api().clCreateContext(properties, 1, &id.device, nullptr, nullptr, &status));
   check_opencl(status, "clCreateContext");
@@ -102,19 +103,21 @@ OpenClStream::OpenClStream(OpenClDevice& device, cl_context context, cl_device_i
 
 void OpenClStream::copy_in(const Buffer& dst, const void* src) {
   if (dst.bytes == 0) return;
-  LATHE_CL(opencl_api().clEnqueueWriteBuffer(queue(), device_.segment(dst), CL_FALSE, offset_of(dst), bytes_of(dst), src, 0, nullptr, nullptr));
+  LATHE_CL(opencl_api().clEnqueueWriteBuffer(queue(), device_.segment(dst), CL_FALSE, offset_of(dst), bytes_of(dst),
+                                             src, 0, nullptr, nullptr));
 }
 
 void OpenClStream::copy_out(void* dst, const Buffer& src) {
   if (src.bytes == 0) return;
-  LATHE_CL(opencl_api().clEnqueueReadBuffer(queue(), device_.segment(src), CL_FALSE, offset_of(src), bytes_of(src), dst, 0, nullptr, nullptr));
+  LATHE_CL(opencl_api().clEnqueueReadBuffer(queue(), device_.segment(src), CL_FALSE, offset_of(src), bytes_of(src), dst,
+                                            0, nullptr, nullptr));
 }
 
 void OpenClStream::copy(const Buffer& dst, const Buffer& src) {
   if (src.bytes == 0) return;
   LATHE_CHECK(dst.bytes >= src.bytes, "{} bytes into {}", src.bytes, dst.bytes);
-  LATHE_CL(opencl_api().clEnqueueCopyBuffer(queue(), device_.segment(src), device_.segment(dst), offset_of(src), offset_of(dst),
-                                            bytes_of(src), 0, nullptr, nullptr));
+  LATHE_CL(opencl_api().clEnqueueCopyBuffer(queue(), device_.segment(src), device_.segment(dst), offset_of(src),
+                                            offset_of(dst), bytes_of(src), 0, nullptr, nullptr));
 }
 
 void OpenClStream::record(Event& event) {
@@ -146,7 +149,8 @@ OpenClDevice::OpenClDevice(const OpenClDeviceOptions& options, Target target)
 OpenClDevice::~OpenClDevice() {
   const OpenClApi& cl = opencl_api();
   cl.clFinish(compute_.queue());
-  for (const Staging& s : staging_) cl.clEnqueueUnmapMemObject(transfer_.queue(), s.buffer.get(), s.mapped, 0, nullptr, nullptr);
+  for (const Staging& s : staging_)
+    cl.clEnqueueUnmapMemObject(transfer_.queue(), s.buffer.get(), s.mapped, 0, nullptr, nullptr);
   cl.clFinish(transfer_.queue());
 }
 
@@ -157,17 +161,19 @@ void OpenClDevice::allocate(std::span<const int64_t> segment_bytes) {
     cl_int status = bytes > target_.largest_allocation ? CL_INVALID_BUFFER_SIZE : CL_SUCCESS;
     const size_t size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
     ClBuffer buffer;
-    if (status == CL_SUCCESS) buffer = ClBuffer(cl.clCreateBuffer(context_.get(), CL_MEM_READ_WRITE, size, nullptr, &status));
+    if (status == CL_SUCCESS)
+      buffer = ClBuffer(cl.clCreateBuffer(context_.get(), CL_MEM_READ_WRITE, size, nullptr, &status));
     // Drivers may allocate only at first use; the fill is that use.
     const cl_uchar zero = 0;
     if (status == CL_SUCCESS)
       status = cl.clEnqueueFillBuffer(compute_.queue(), buffer.get(), &zero, 1, 0, size, 0, nullptr, nullptr);
     if (status == CL_SUCCESS) status = cl.clFinish(compute_.queue());
     if (status != CL_SUCCESS)
-      throw DeviceError(fmt::format("opencl: cannot allocate a segment of {} bytes (arena {} bytes, device memory {} bytes, largest "
-                                    "allocation {} bytes): {}",
-                                    bytes, std::accumulate(segment_bytes.begin(), segment_bytes.end(), int64_t{0}), target_.memory,
-                                    target_.largest_allocation, opencl_error_name(status)));
+      throw DeviceError(
+          fmt::format("opencl: cannot allocate a segment of {} bytes (arena {} bytes, device memory {} bytes, largest "
+                      "allocation {} bytes): {}",
+                      bytes, std::accumulate(segment_bytes.begin(), segment_bytes.end(), int64_t{0}), target_.memory,
+                      target_.largest_allocation, opencl_error_name(status)));
     segments_.push_back(std::move(buffer));
     segment_bytes_.push_back(bytes);
   }
@@ -178,19 +184,22 @@ std::byte* OpenClDevice::allocate_staging(int64_t bytes) {
   const size_t size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
   cl_int status = CL_SUCCESS;
   Staging s;
-  s.buffer = ClBuffer(cl.clCreateBuffer(context_.get(), CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, size, nullptr, &status));
+  s.buffer =
+      ClBuffer(cl.clCreateBuffer(context_.get(), CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, size, nullptr, &status));
   if (status == CL_SUCCESS)
-    s.mapped = cl.clEnqueueMapBuffer(transfer_.queue(), s.buffer.get(), CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, size, 0, nullptr,
-                                     nullptr, &status);
+    s.mapped = cl.clEnqueueMapBuffer(transfer_.queue(), s.buffer.get(), CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, size, 0,
+                                     nullptr, nullptr, &status);
   if (status != CL_SUCCESS)
-    throw DeviceError(fmt::format("opencl: cannot allocate {} bytes of staging memory: {}", bytes, opencl_error_name(status)));
+    throw DeviceError(
+        fmt::format("opencl: cannot allocate {} bytes of staging memory: {}", bytes, opencl_error_name(status)));
   staging_.push_back(std::move(s));
   return static_cast<std::byte*>(staging_.back().mapped);
 }
 
 cl_mem OpenClDevice::segment(const Buffer& b) const {
   const size_t s = static_cast<size_t>(b.segment);
-  LATHE_CHECK(b.segment >= 0 && s < segments_.size() && b.offset >= 0 && b.bytes >= 0 && b.offset + b.bytes <= segment_bytes_[s],
+  LATHE_CHECK(b.segment >= 0 && s < segments_.size() && b.offset >= 0 && b.bytes >= 0 &&
+                  b.offset + b.bytes <= segment_bytes_[s],
               "bytes {} + {} of segment {} are outside of the arena", b.offset, b.bytes, b.segment);
   return segments_[s].get();
 }

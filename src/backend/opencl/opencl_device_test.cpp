@@ -8,9 +8,9 @@
 #include <fstream>
 #include <numeric>
 
+#include "backend/kernels/loop_calls.h"
 #include "backend/opencl/batch_test.h"
 #include "backend/opencl/opencl_backend.h"
-#include "backend/kernels/loop_calls.h"
 
 namespace lathe {
 namespace {
@@ -114,7 +114,8 @@ TEST(OpenClDevice, EventsOrderTheQueues) {
   }
   compute.synchronize();
   for (size_t i = 0; i < kSteps; ++i)
-    for (int64_t k : {int64_t{0}, kCount / 2, kCount - 1}) ASSERT_EQ(out[i][k], static_cast<float>(i + 1)) << i << " " << k;
+    for (int64_t k : {int64_t{0}, kCount / 2, kCount - 1})
+      ASSERT_EQ(out[i][k], static_cast<float>(i + 1)) << i << " " << k;
 }
 
 TEST(OpenClDevice, CompilesEachTextOnce) {
@@ -133,7 +134,8 @@ TEST(OpenClDevice, CompilesEachTextOnce) {
 
 class CacheFolder {
  public:
-  CacheFolder() : path_((std::filesystem::temp_directory_path() / fmt::format("lathe-cache-test-{}", getpid())).string()) {
+  CacheFolder()
+      : path_((std::filesystem::temp_directory_path() / fmt::format("lathe-cache-test-{}", getpid())).string()) {
     std::filesystem::remove_all(path_);
   }
   ~CacheFolder() { std::filesystem::remove_all(path_); }

@@ -24,7 +24,8 @@ std::vector<OpenClDeviceId> opencl_devices(std::string* reason) {
     for (const cl_device_id id : ids) all.push_back({platform, id});
   }
   if (all.empty() && reason)
-    *reason = platforms.empty() ? "the OpenCL loader found no driver (see /etc/OpenCL/vendors)" : "no OpenCL driver offers a device";
+    *reason = platforms.empty() ? "the OpenCL loader found no driver (see /etc/OpenCL/vendors)"
+                                : "no OpenCL driver offers a device";
   return all;
 }
 
@@ -52,7 +53,8 @@ Target opencl_target(cl_device_id device) {
   Target t;
   t.name = "opencl";
   t.dtypes = {DType::f32, DType::i32, DType::i64, DType::u8, DType::b8};
-  if (device_text(device, CL_DEVICE_EXTENSIONS).find("cl_khr_fp64") != std::string::npos) t.dtypes.push_back(DType::f64);
+  if (device_text(device, CL_DEVICE_EXTENSIONS).find("cl_khr_fp64") != std::string::npos)
+    t.dtypes.push_back(DType::f64);
   t.alignment = std::max<int64_t>(128, device_number<cl_uint>(device, CL_DEVICE_MEM_BASE_ADDR_ALIGN) / 8);
   t.memory = static_cast<int64_t>(device_number<cl_ulong>(device, CL_DEVICE_GLOBAL_MEM_SIZE));
   t.largest_allocation = static_cast<int64_t>(device_number<cl_ulong>(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE));

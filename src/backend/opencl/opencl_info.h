@@ -14,7 +14,8 @@ struct OpenClDeviceId {
   cl_device_id device = nullptr;
 };
 
-// All devices of all platforms, in the loader's order: number i is "opencl:i". Empty, with a reason, where there are none.
+// All devices of all platforms, in the loader's order: number i is "opencl:i". Empty, with a reason, where there are
+// none.
 std::vector<OpenClDeviceId> opencl_devices(std::string* reason = nullptr);
 
 std::string device_text(cl_device_id, cl_device_info);

@@ -56,8 +56,8 @@ std::unique_ptr<Kernel> bind_loop(Device& d, const Site& s, const KernelArgs& ar
 
 std::unique_ptr<Kernel> bind_matmul(Device& d, const Site& s, const KernelArgs& args) {
   OpenClDevice& device = as_opencl(d);
-  return device.bind(matmul_calls(s.out[0].dtype, s.in[0].shape, s.in[1].shape, s.node.get<MatmulParams>(), device.style(),
-                                  device.vector_bytes()),
+  return device.bind(matmul_calls(s.out[0].dtype, s.in[0].shape, s.in[1].shape, s.node.get<MatmulParams>(),
+                                  device.style(), device.vector_bytes()),
                      args);
 }
 

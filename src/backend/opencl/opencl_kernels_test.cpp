@@ -49,7 +49,8 @@ void add_large(DeviceBatch& batch) {
   add("sum of 5,000 rows", {f32({5000, 70})}, [](const Values& x) { return reduce_sum(x[0], {0}); });
   add("sum of outer and inner", {f32({300, 3, 500})}, [](const Values& x) { return reduce_sum(x[0], {0, 2}); });
   add("maximum of 300,000", {f32({300000})}, [](const Values& x) { return reduce_max(x[0], {0}); });
-  add("integers that would wrap", {{DType::i32, {30, 9}}}, [](const Values& x) { return reduce_sum(x[0], {1}); }, 2e9);
+  add(
+      "integers that would wrap", {{DType::i32, {30, 9}}}, [](const Values& x) { return reduce_sum(x[0], {1}); }, 2e9);
   add("transpose", {f32({130, 3, 257})}, [](const Values& x) { return transpose(x[0], {2, 1, 0}); });
   for (const bool ta : {false, true})
     for (const bool tb : {false, true})
@@ -63,9 +64,12 @@ void add_samples(DeviceBatch& batch, const OpenClDevice& device, std::map<std::s
     if (opencl_kernels().candidates(op->name()).empty()) continue;
     // The two forms differ in their loops, not in the instructions: for the wide form some rows are enough.
     const bool row = find_elementwise(op->name()) != nullptr;
-    if (row && device.style() == LaunchStyle::wide && op->info.inputs != 3 && op->name() != "gelu" && op->name() != "sub") continue;
+    if (row && device.style() == LaunchStyle::wide && op->info.inputs != 3 && op->name() != "gelu" &&
+        op->name() != "sub")
+      continue;
     for (const Sample& s : op->samples()) {
-      const std::string reason = batch.add(fmt::format("{} {}", op->name(), s.label), sample_graph(*op, s), sample_inputs(s, 3));
+      const std::string reason =
+          batch.add(fmt::format("{} {}", op->name(), s.label), sample_graph(*op, s), sample_inputs(s, 3));
       if (!reason.empty()) ++declined[reason];
     }
   }
@@ -138,7 +142,8 @@ TEST(OpenClKernels, RandomBitsAreThoseOfTheHost) {
 
 TEST(OpenClKernels, FusedMatmulDeclines) {
   Builder b("body");
-  const Value x = b.input({DType::f32, {4, 5}}, InputKind::batch, "x"), w = b.input({DType::f32, {5, 6}}, InputKind::batch, "w");
+  const Value x = b.input({DType::f32, {4, 5}}, InputKind::batch, "x"),
+              w = b.input({DType::f32, {5, 6}}, InputKind::batch, "w");
   b.output(relu(matmul(x, w)), OutputKind::result, "y");
   const auto body = std::make_shared<const Graph>(b.finish());
   const Node n{&fused_op, make_params(FusedParams{"matmul", body}), {}, {}, ""};
