@@ -1,7 +1,7 @@
 // Expands `grad` nodes into the graphs of their derivatives, innermost first, so that nested grads are higher
 // derivatives. Reverse mode by the ops' vjp rules; a composite without a vjp is expanded and its expansion
 // differentiated; an op with neither stops the flow (its result is piecewise constant).
-// Runs after canonicalize and before everything that needs an executable graph.
+// Runs first: everything after it needs an executable graph.
 #pragma once
 
 #include "passes/pass.h"
