@@ -106,6 +106,7 @@ void add_train(CLI::App& app, int& exit) {
     t.out = o->out;
     t.resume = o->resume;
     t.quiet = o->quiet || o->json;
+    t.measure_peak = !o->quiet;
     t.compile.passes.disabled = o->disabled;
     // A resumed run without a recipe goes on with its own.
     const bool own = o->resume && o->recipe.recipe.empty() && !t.out.empty() && fs::exists(fs::path(t.out) / "recipe.toml");

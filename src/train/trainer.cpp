@@ -329,7 +329,7 @@ class Trainer {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
     result_.resident_bytes = int64_t{usage.ru_maxrss} * 1024;
-    if (!result_.preempted && !options_.quiet) {
+    if (!result_.preempted && options_.measure_peak) {
       const DeviceName device = parse_device_name(c_.recipe.device.name);
       executor_.reset();
       if (device.backend != "ref")

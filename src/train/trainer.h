@@ -18,6 +18,7 @@ struct TrainOptions {
   std::string out;       // run directory
   bool resume = false;   // go on from the newest valid checkpoint, if there is one
   bool quiet = false;
+  bool measure_peak = false;  // at the end, for the percentage of the device's peak
   CompileOptions compile;
   // Called after each step with its number, counted from 1: for tests.
   std::function<void(int64_t step, Executor&)> on_step;
