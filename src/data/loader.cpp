@@ -32,7 +32,6 @@ Loader::Loader(const Source& source, const LoaderConfig& config, std::vector<Slo
   check_augment(config.augment, fields[0].type);
   for (const Slot& slot : slots_) {
     for (size_t f = 0; f < fields.size(); ++f) LATHE_CHECK(slot.fields[f] != nullptr, "field {}", fields[f].name);
-    LATHE_CHECK(slot.indices != nullptr);
   }
   batches_ = ceil_div(source.size(), config.batch);
   chunk_ = std::clamp<int64_t>(ceil_div(config.batch, config.threads), 1, kChunk);
@@ -163,7 +162,7 @@ void Loader::fill(const Slot& slot, const Batch& batch, int64_t begin, int64_t e
   for (int64_t i = begin; i < end; ++i) {
     if (cancel_.load(std::memory_order_relaxed)) return;
     const int64_t sample = order(batch.index * config_.batch + i);
-    slot.indices[i] = sample;
+    if (slot.indices) slot.indices[i] = sample;
     for (size_t f = 0; f < fields.size(); ++f) {
       const int64_t bytes = fields[f].type.bytes();
       spans[f] = {slot.fields[f] + i * bytes, static_cast<size_t>(bytes)};

@@ -18,7 +18,8 @@
 
 namespace lathe::data {
 
-// Memory for one batch. fields[f] has room for [batch, sample...] of field f, indices for [batch].
+// Memory for one batch. fields[f] has room for [batch, sample...] of field f, indices for [batch], or is null where
+// nobody reads them.
 struct Slot {
   std::array<std::byte*, kMaxFields> fields{};
   int64_t* indices = nullptr;

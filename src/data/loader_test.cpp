@@ -175,6 +175,25 @@ TEST(Loader, EachSampleOncePerEpoch) {
   }
 }
 
+TEST(Loader, LeavesOutIndicesThatNobodyReads) {
+  const auto source = images(20);
+  LoaderConfig config = kConfig;
+  config.batch = 8;
+  Staging with(*source, 8, 2), without(*source, 8, 2);
+  for (Slot& slot : without.slots) slot.indices = nullptr;
+  Loader a(*source, config, with.slots), b(*source, config, without.slots);
+  a.start(0);
+  b.start(0);
+  for (int i = 0; i < 3; ++i) {
+    const Batch x = a.next(), y = b.next();
+    ASSERT_EQ(x.count, y.count);
+    const Slot &p = with.slots[static_cast<size_t>(x.slot)], &q = without.slots[static_cast<size_t>(y.slot)];
+    EXPECT_TRUE(std::equal(p.fields[0], p.fields[0] + x.count * 144, q.fields[0]));
+    a.release(x.slot);
+    b.release(y.slot);
+  }
+}
+
 TEST(Loader, HoldsSeveralBatchesAndReleasesInAnyOrder) {
   const auto source = images(333);
   const auto expected = run(*source, kConfig, 1, 1, 0, 0, 6);

@@ -156,5 +156,26 @@ TEST(Steps, PerChannelNormalisation) {
   EXPECT_THROW(predict_step(c, {DType::u8, {1, 1, 3}}, 1), UserError);
 }
 
+// Files hold the weights of a flattened image in PyTorch's (channel, row, column) order, moments included.
+TEST(Steps, DenseLayersOnImagesHaveAFileLayout) {
+  for (const char* family : {"mlp", "cnn"}) {
+    StepConfig c;
+    c.model = {.family = family, .classes = 2, .hidden = {5}, .channels = {4}};
+    c.optimizer.momentum = 0.9;
+    const bool cnn = c.model.family == "cnn";
+    const Ints image = cnn ? Ints{2, 3, 4} : Ints{4, 6, 3};
+    const int64_t out = cnn ? c.model.dense : 5;
+    int seen = 0;
+    for (const StateSpec& s : train_step(c, {DType::u8, {4, 6, 3}}, 1).state) {
+      if (s.name != "fc1.weight" && s.name != "fc1.weight.momentum_buffer") continue;
+      EXPECT_EQ(s.file.view, (Ints{out, image[0], image[1], image[2]})) << family << " " << s.name;
+      EXPECT_EQ(s.file.perm, (Ints{0, 3, 1, 2})) << family << " " << s.name;
+      EXPECT_EQ(s.file.shape, (Ints{out, image[0] * image[1] * image[2]})) << family << " " << s.name;
+      ++seen;
+    }
+    EXPECT_EQ(seen, 2) << family;
+  }
+}
+
 }  // namespace
 }  // namespace lathe
