@@ -1,5 +1,6 @@
 #include "run/bench_op.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -23,6 +24,16 @@ struct Options {
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value ? value : "";
+}
+
+// Shapes come from the command line: what is wrong with them is wrong usage.
+template <class F>
+auto from_command_line(F&& f) {
+  try {
+    return f();
+  } catch (const UserError& e) {
+    throw UserError(e.what(), Exit::usage);
+  }
 }
 
 const OpDef& find_op(const std::string& name) {
@@ -143,7 +154,7 @@ Json run_gemm(const Options& o) {
   g.rounds = o.rounds;
   g.openblas = environment("LATHE_OPENBLAS");
   g.onednn = environment("LATHE_ONEDNN");
-  const auto shapes = gemm_bench_shapes(o.shapes);
+  const auto shapes = from_command_line([&] { return gemm_bench_shapes(o.shapes); });
   if (o.json) return gemm_json(bench_gemm(shapes, g));
   const GemmBench b = bench_gemm(
       shapes, g, [&](const GemmBench& start) { print_gemm_header(start, o.rounds); }, print_gemm_row);
@@ -194,54 +205,69 @@ void print_op_row(const std::string& op, const OpBenchRow& r) {
   std::fflush(stdout);
 }
 
-Json run_op(const OpDef& op, const Options& o, const Backend& backend, const DeviceOptions& device, const Peak& peak) {
+struct Work {
+  const OpDef* op;
   std::vector<Sample> cases;
-  if (o.shapes.empty()) cases = bench_cases(op);
-  for (const std::string& text : o.shapes) cases.push_back(bench_case_of(op, text));
-  LATHE_USER_CHECK(!cases.empty(), "bench op {}: it runs only as part of other ops", op.name());
+};
+
+std::vector<Work> find_work(const Options& o) {
+  std::vector<Work> work;
+  for (const std::string& name : o.ops) {
+    if (name == "all") {
+      for (const OpDef* op : registry().all())
+        if (op->name() != "grad" && !op->has(kView)) work.push_back({op, {}});
+    } else {
+      work.push_back({&find_op(name), {}});
+    }
+  }
+  return work;
+}
+
+void find_cases(Work& w, const Options& o) {
+  if (o.shapes.empty()) w.cases = bench_cases(*w.op);
+  for (const std::string& text : o.shapes)
+    w.cases.push_back(from_command_line([&] { return bench_case_of(*w.op, text); }));
+  if (w.cases.empty())
+    throw UserError(fmt::format("bench op {}: it runs only as part of other ops", w.op->name()), Exit::usage);
+}
+
+Json run_op(const Work& w, const Options& o, const Backend& backend, const DeviceOptions& device, const Peak& peak) {
   Json rows = Json::array();
-  for (const Sample& s : cases) {
-    const OpBenchRow row = bench_case(op, s, backend, device, peak, o.rounds);
+  for (const Sample& s : w.cases) {
+    const OpBenchRow row = bench_case(*w.op, s, backend, device, peak, o.rounds);
     if (o.json)
       rows.push_back(op_json(row));
     else
-      print_op_row(std::string(op.name()), row);
+      print_op_row(std::string(w.op->name()), row);
   }
-  return Json{{"op", op.name()},
+  return Json{{"op", w.op->name()},
               {"device", o.device},
               {"peak_gflops", peak.flops_per_second / 1e9},
               {"peak_gbs", peak.bytes_per_second / 1e9},
               {"rows", rows}};
 }
 
+void print_op_header(const Options& o, const Peak& peak) {
+  fmt::print("{}: measured peaks {:.0f} GFLOP/s, {:.1f} GB/s; rates by the flops and bytes of the kernels that ran\n\n",
+             o.device, peak.flops_per_second / 1e9, peak.bytes_per_second / 1e9);
+  fmt::print("{:<18} {:<18} {:>10} {:>5} {:>8} {:>7} {:>8} {:>7}  {}\n", "op", "case", "ms", "+-", "GFLOP/s", "% peak",
+             "GB/s", "% peak", "kernels, inputs");
+}
+
 void run(const Options& o) {
   const DeviceName name = parse_device_name(o.device);
   const Backend& backend = find_backend(name.backend);
-  std::vector<const OpDef*> ops;
-  for (const std::string& op : o.ops) {
-    if (op != "all") {
-      ops.push_back(&find_op(op));
-      continue;
-    }
-    for (const OpDef* each : registry().all())
-      if (each->name() != "grad" && !each->has(kView)) ops.push_back(each);
-  }
-  const auto against_peers = [&](const OpDef* op) { return op->name() == "matmul" && name.backend == "cpu"; };
+  std::vector<Work> work = find_work(o);
+  const auto first_other = std::stable_partition(
+      work.begin(), work.end(), [&](const Work& w) { return w.op->name() == "matmul" && name.backend == "cpu"; });
+  for (auto w = first_other; w != work.end(); ++w) find_cases(*w, o);  // errors come before the first measurement
   Json results = Json::array();
-  for (const OpDef* op : ops)
-    if (against_peers(op)) results.push_back(run_gemm(o));
-  const bool others = std::ranges::any_of(ops, [&](const OpDef* op) { return !against_peers(op); });
-  if (others) {
+  for (auto w = work.begin(); w != first_other; ++w) results.push_back(run_gemm(o));
+  if (first_other != work.end()) {
     const DeviceOptions device{name.index, o.threads};
     const Peak peak = measure_peak(backend, device);
-    if (!o.json)
-      fmt::print(
-          "{}: measured peaks {:.0f} GFLOP/s, {:.1f} GB/s; rates by the flops and bytes of the kernels that ran\n\n"
-          "{:<18} {:<18} {:>10} {:>5} {:>8} {:>7} {:>8} {:>7}  {}\n",
-          o.device, peak.flops_per_second / 1e9, peak.bytes_per_second / 1e9, "op", "case", "ms", "", "GFLOP/s",
-          "% peak", "GB/s", "% peak", "kernels, inputs");
-    for (const OpDef* op : ops)
-      if (!against_peers(op)) results.push_back(run_op(*op, o, backend, device, peak));
+    if (!o.json) print_op_header(o, peak);
+    for (auto w = first_other; w != work.end(); ++w) results.push_back(run_op(*w, o, backend, device, peak));
   }
   if (o.json) fmt::print("{}\n", (results.size() == 1 ? results[0] : results).dump(2));
 }
