@@ -1,12 +1,10 @@
 #include "backend/cpu/cpu_backend.h"
 
-#include <unistd.h>
-
-#include <algorithm>
 #include <fstream>
 
 #include "backend/cpu/families.h"
 #include "backend/cpu/isa.h"
+#include "backend/cpu/memory_limit.h"
 #include "backend/host_device.h"
 
 namespace lathe {
@@ -19,23 +17,6 @@ std::vector<KernelTable::Row> all_rows() {
                        cpu::max_pool_rows, cpu::avg_pool_rows, cpu::softmax_rows, cpu::layer_norm_rows, cpu::batch_norm_rows})
     for (const KernelTable::Row& row : family()) rows.push_back(row);
   return rows;
-}
-
-// A limit in bytes from a cgroup file; none when the file is absent or says "max".
-int64_t limit_from(const char* path, int64_t none) {
-  std::ifstream file(path);
-  int64_t bytes = 0;
-  return file >> bytes && bytes > 0 ? bytes : none;
-}
-
-// What may be allocated: physical memory or the container's limit, less a margin for the process, its stacks and the
-// page cache.
-int64_t usable_memory() {
-  int64_t bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGESIZE));
-  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"})
-    bytes = std::min(bytes, limit_from(path, bytes));
-  const int64_t margin = std::max(bytes / 16, int64_t{256} << 20);
-  return std::max(bytes - margin, bytes / 2);
 }
 
 std::string model_name() {
@@ -56,13 +37,13 @@ class CpuBackend final : public Backend {
     t.name = "cpu";
     t.native_ops = table_.ops();
     t.dtypes = {DType::f32, DType::f64, DType::i32, DType::i64, DType::u8, DType::b8};
-    t.memory = t.largest_allocation = usable_memory();
+    t.memory = t.largest_allocation = cpu::usable_memory();
     t.threads = options.threads > 0 ? options.threads : available_threads();
     return t;
   }
 
   std::vector<DeviceInfo> devices() const override {
-    return {{"cpu", fmt::format("{}, {}, {} threads", model_name(), cpu::active_isa(), available_threads()), usable_memory()}};
+    return {{"cpu", fmt::format("{}, {}, {} threads", model_name(), cpu::active_isa(), available_threads()), cpu::usable_memory()}};
   }
 
   std::unique_ptr<Device> open(const DeviceOptions& options) const override {

@@ -117,7 +117,9 @@ void check(const OpDef& op, const ParamsPtr& params, const std::vector<HostTenso
     EXPECT_EQ(one.kernel, kernel);
   }
   for (size_t i = 0; i < want.size(); ++i) EXPECT_LE(tensor_error(one.out[i], want[i]), kTolerance) << "output " << i;
-  for (int threads : {2, 8}) EXPECT_EQ(run_site(op, params, in, threads).bytes, one.bytes) << threads << " threads";
+  // How work is split does not depend on the instruction set: one of them sees both thread counts.
+  for (int threads : active_isa() == available_isas()[0] ? std::vector{2, 8} : std::vector{2})
+    EXPECT_EQ(run_site(op, params, in, threads).bytes, one.bytes) << threads << " threads";
 }
 
 TEST_P(LargeKernels, AgreeWithReference) {

@@ -35,6 +35,22 @@ HWY_INLINE hn::Mask<D> beats(D, V x, V best) {
   return hn::Or(hn::Gt(x, best), hn::AndNot(hn::IsNaN(best), hn::IsNaN(x)));
 }
 
+// Windows of K x K that lie wholly in the image have their taps at fixed distances: loops over them unroll.
+template <int K>
+HWY_INLINE bool is_whole(const PoolGeometry& g, Range rows, Range cols) {
+  return g.kernel_h == K && g.kernel_w == K && rows.end - rows.begin == K && cols.end - cols.begin == K;
+}
+
+template <int K, class T>
+HWY_INLINE void forward_whole(T* y, const T* x, int64_t row, int64_t channels) {
+  for_each_channel<T>(0, channels, [&](auto d, int64_t c) HWY_ATTR {
+    auto best = hn::LoadU(d, x + c);
+#pragma GCC unroll 16
+    for (int t = 1; t < K * K; ++t) best = max_nan(d, hn::LoadU(d, x + t / K * row + t % K * channels + c), best);
+    hn::StoreU(best, d, y + c);
+  });
+}
+
 // One row of windows of one image.
 template <class T>
 void forward(const PoolGeometry& g, T* y, const T* x, int64_t oh) {
@@ -42,8 +58,17 @@ void forward(const PoolGeometry& g, T* y, const T* x, int64_t oh) {
   for (int64_t ow = 0; ow < g.out_w; ++ow) {
     const Range cols = window_inputs(ow, g.kernel_w, g.stride_w, g.pad_left, g.in_w);
     T* out = y + (oh * g.out_w + ow) * g.channels;
+    const T* first = x + (rows.begin * g.in_w + cols.begin) * g.channels;
+    if (is_whole<2>(g, rows, cols)) {
+      forward_whole<2>(out, first, g.in_w * g.channels, g.channels);
+      continue;
+    }
+    if (is_whole<3>(g, rows, cols)) {
+      forward_whole<3>(out, first, g.in_w * g.channels, g.channels);
+      continue;
+    }
     for_each_channel<T>(0, g.channels, [&](auto d, int64_t c) HWY_ATTR {
-      auto best = hn::LoadU(d, x + (rows.begin * g.in_w + cols.begin) * g.channels + c);
+      auto best = hn::LoadU(d, first + c);
       for (int64_t ih = rows.begin; ih < rows.end; ++ih)
         for (int64_t iw = cols.begin; iw < cols.end; ++iw)
           best = max_nan(d, hn::LoadU(d, x + (ih * g.in_w + iw) * g.channels + c), best);
@@ -75,17 +100,51 @@ void pick(const PoolGeometry& g, T* y, const T* t, const T* x, int64_t oh) {
   }
 }
 
-// Channels [c0, c1) of one image: dx starts at zero, windows add in their order.
+template <int K, bool kAdd, class T>
+HWY_INLINE void backward_whole(T* dx, const T* dy, const T* x, int64_t row, int64_t channels, int64_t c0, int64_t c1) {
+  for_each_channel<T>(c0, c1, [&](auto d, int64_t c) HWY_ATTR {
+    auto best = hn::LoadU(d, x + c), where = hn::Zero(d);
+#pragma GCC unroll 16
+    for (int t = 1; t < K * K; ++t) {
+      const auto v = hn::LoadU(d, x + t / K * row + t % K * channels + c);
+      const auto better = beats(d, v, best);
+      best = hn::IfThenElse(better, v, best);
+      where = hn::IfThenElse(better, hn::Set(d, static_cast<T>(t)), where);
+    }
+    const auto flow = hn::LoadU(d, dy + c);
+#pragma GCC unroll 16
+    for (int t = 0; t < K * K; ++t) {
+      T* out = dx + t / K * row + t % K * channels + c;
+      const auto part = hn::IfThenElseZero(hn::Eq(where, hn::Set(d, static_cast<T>(t))), flow);
+      hn::StoreU(kAdd ? hn::Add(hn::LoadU(d, out), part) : part, d, out);
+    }
+  });
+}
+
+// Channels [c0, c1) of one image: dx starts at zero, windows add in their order. Windows that tile the image write
+// every element of dx once instead.
 template <class T>
 void backward(const PoolGeometry& g, T* dx, const T* dy, const T* x, int64_t c0, int64_t c1) {
-  for (int64_t i = 0; i < g.in_h * g.in_w; ++i) std::fill(dx + i * g.channels + c0, dx + i * g.channels + c1, T{0});
+  const bool tiles = g.kernel_h == g.stride_h && g.kernel_w == g.stride_w && g.out_h * g.stride_h == g.in_h && g.out_w * g.stride_w == g.in_w;
+  const bool fast = tiles && g.kernel_h == 2 && g.kernel_w == 2;
+  if (!fast)
+    for (int64_t i = 0; i < g.in_h * g.in_w; ++i) std::fill(dx + i * g.channels + c0, dx + i * g.channels + c1, T{0});
   for (int64_t oh = 0; oh < g.out_h; ++oh) {
     const Range rows = window_inputs(oh, g.kernel_h, g.stride_h, g.pad_top, g.in_h);
     for (int64_t ow = 0; ow < g.out_w; ++ow) {
       const Range cols = window_inputs(ow, g.kernel_w, g.stride_w, g.pad_left, g.in_w);
       const T* in = dy + (oh * g.out_w + ow) * g.channels;
+      const int64_t first = (rows.begin * g.in_w + cols.begin) * g.channels;
+      if (fast) {
+        backward_whole<2, false>(dx + first, in, x + first, g.in_w * g.channels, g.channels, c0, c1);
+        continue;
+      }
+      if (is_whole<3>(g, rows, cols)) {
+        backward_whole<3, true>(dx + first, in, x + first, g.in_w * g.channels, g.channels, c0, c1);
+        continue;
+      }
       for_each_channel<T>(c0, c1, [&](auto d, int64_t c) HWY_ATTR {
-        auto best = hn::LoadU(d, x + (rows.begin * g.in_w + cols.begin) * g.channels + c);
+        auto best = hn::LoadU(d, x + first + c);
         auto where = hn::Zero(d), tap = hn::Zero(d);
         for (int64_t ih = rows.begin; ih < rows.end; ++ih)
           for (int64_t iw = cols.begin; iw < cols.end; ++iw) {
