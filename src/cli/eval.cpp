@@ -5,10 +5,18 @@
 #include "train/trainer.h"
 
 namespace lathe::cli {
+namespace {
+
+std::vector<std::string> with_device(std::vector<std::string> sets, const std::string& device) {
+  if (!device.empty()) sets.push_back("device=" + device);
+  return sets;
+}
+
+}  // namespace
 
 void add_eval(CLI::App& app, int&) {
   struct Options {
-    std::string run;
+    std::string run, device;
     std::vector<std::string> sets;
     bool json = false;
   };
@@ -16,10 +24,11 @@ void add_eval(CLI::App& app, int&) {
   CLI::App* cmd = app.add_subcommand("eval", "Loss and accuracy of a run's newest valid checkpoint on its test data");
   cmd->add_option("RUN", o->run, "Run directory")->required();
   cmd->add_option("--set", o->sets, "Override a recipe key")->type_name("KEY=VALUE")->take_all()->expected(1);
+  cmd->add_option("--device", o->device, "cpu, ref, opencl or opencl:N; default: the run's");
   cmd->add_flag("--json", o->json, "Print the result as JSON");
   cmd->footer("Example: lathe eval runs/fashion_mnist-20260101-120000 --json");
   cmd->callback([o] {
-    const EvalResult r = evaluate(o->run, o->sets);
+    const EvalResult r = evaluate(o->run, with_device(o->sets, o->device));
     if (o->json)
       fmt::print("{}\n", nlohmann::ordered_json{{"loss", r.loss}, {"accuracy", r.accuracy}, {"samples", r.samples}, {"seconds", r.seconds}}.dump(2));
     else
@@ -29,7 +38,7 @@ void add_eval(CLI::App& app, int&) {
 
 void add_predict(CLI::App& app, int&) {
   struct Options {
-    std::string run;
+    std::string run, device;
     std::vector<std::string> inputs, sets;
     int64_t tokens = 64;
     bool json = false;
@@ -42,11 +51,12 @@ void add_predict(CLI::App& app, int&) {
       ->required();
   cmd->add_option("--tokens", o->tokens, "Text models: bytes to write")->check(CLI::Range(1, 1 << 20));
   cmd->add_option("--set", o->sets, "Override a recipe key")->type_name("KEY=VALUE")->take_all()->expected(1);
+  cmd->add_option("--device", o->device, "cpu, ref, opencl or opencl:N; default: the run's");
   cmd->add_flag("--json", o->json, "Print the result as JSON");
   cmd->footer("Example: lathe predict runs/fashion_mnist-20260101-120000 test:0-9");
   cmd->callback([o] {
     nlohmann::ordered_json all = nlohmann::ordered_json::array();
-    for (const Prediction& p : predict(o->run, o->inputs, o->sets, o->tokens)) {
+    for (const Prediction& p : predict(o->run, o->inputs, with_device(o->sets, o->device), o->tokens)) {
       const double best = p.probabilities[static_cast<size_t>(p.label)];
       if (o->json) {
         nlohmann::ordered_json j{{"input", p.input}, {"label", p.label}, {"probability", best}, {"probabilities", p.probabilities}};

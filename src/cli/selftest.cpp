@@ -15,19 +15,23 @@ bool run_passes_test(bool json) {
   Json list = Json::array();
   bool ok = true;
   const Target target = find_backend("cpu").target({});
-  if (!json) fmt::print("Each pass, on the tiny twin of each recipe: largest relative error of an output, in f64.\n\n");
+  if (!json) fmt::print("The tiny twin of each recipe before and after each pass that changes it: largest relative error of an output, in f64.\n"
+                        "(autodiff starts from a graph that cannot run; its derivatives are checked against finite differences in the tests.)\n\n");
   selftest_passes(pipeline(), target, [&](const GraphVerdict& g) {
     ok = ok && g.verdict.ok();
     Json passes = Json::array();
     double worst = 0;
+    std::vector<std::string> compared;
     for (const PassCheck& p : g.verdict.passes) {
       passes.push_back({{"pass", p.name}, {"compared", p.compared}, {"error", p.error}});
-      if (p.compared) worst = std::max(worst, p.error);
+      if (!p.compared) continue;
+      compared.push_back(p.name);
+      worst = std::max(worst, p.error);
     }
     list.push_back({{"recipe", g.recipe}, {"program", g.program}, {"ok", g.verdict.ok()}, {"first_bad", g.verdict.first_bad}, {"passes", passes}});
     if (!json)
       fmt::print("  {:<16} {:<18} {}\n", g.recipe, g.program,
-                 g.verdict.ok() ? fmt::format("ok, error {:.1e}", worst) : fmt::format("FAILED in pass {}: {}", g.verdict.first_bad, g.verdict.why));
+                 g.verdict.ok() ? fmt::format("ok, error {:.1e} over {}", worst, fmt::join(compared, ", ")) : fmt::format("FAILED in pass {}: {}", g.verdict.first_bad, g.verdict.why));
   });
   if (json) fmt::print("{}\n", list.dump(2));
   return ok;

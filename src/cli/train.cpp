@@ -51,7 +51,7 @@ nlohmann::ordered_json to_json(const TrainResult& r) {
           {"samples_per_second", number(r.samples_per_second)},
           {"training_seconds", r.seconds},
           {"gflops", r.flops_per_second / 1e9},
-          {"peak_gflops", r.peak_flops / 1e9},
+          {"peak_gflops", r.peak_flops > 0 ? number(r.peak_flops / 1e9) : nlohmann::ordered_json(nullptr)},
           {"percent_of_peak", r.peak_flops > 0 ? number(100 * r.flops_per_second / r.peak_flops) : nlohmann::ordered_json(nullptr)},
           {"memory_predicted", r.memory.total()},
           {"memory_allocated", r.allocated},
@@ -67,12 +67,14 @@ void print_table(const TrainResult& r) {
     row("test accuracy", fmt::format("{:.2f} %", 100 * r.accuracy));
     row("test loss", fmt::format("{:.4f}", r.eval_loss));
   }
-  row("training loss", fmt::format("{:.4f}", r.loss));
   row("steps", std::to_string(r.steps));
-  row("samples/s", fmt::format("{:.0f}", r.samples_per_second));
-  row("training time", format_seconds(r.seconds));
-  row("waited for data", format_seconds(r.wait_seconds));
-  if (r.peak_flops > 0)
+  if (!r.unchanged) {
+    row("training loss", fmt::format("{:.4f}", r.loss));
+    row("samples/s", fmt::format("{:.0f}", r.samples_per_second));
+    row("training time", format_seconds(r.seconds));
+    row("waited for data", format_seconds(r.wait_seconds));
+  }
+  if (r.peak_flops > 0 && !r.unchanged)
     row("compute", fmt::format("{:.1f} GFLOP/s, {:.0f} % of the measured GEMM peak ({:.0f})", r.flops_per_second / 1e9,
                                100 * r.flops_per_second / r.peak_flops, r.peak_flops / 1e9));
   row("memory predicted", fmt::format("{} ({} bytes)", format_bytes(r.memory.total()), r.memory.total()));
@@ -115,7 +117,7 @@ void add_train(CLI::App& app, int& exit) {
     if (!t.quiet) fmt::print("run directory: {}\n", t.out);
     const TrainResult result = train(r, t);
     io::PosixFs files;
-    replace_text(files, io::join_path(t.out, "summary.json"), to_json(result).dump(2) + "\n");
+    if (!result.unchanged) replace_text(files, io::join_path(t.out, "summary.json"), to_json(result).dump(2) + "\n");
     if (o->json) fmt::print("{}\n", to_json(result).dump(2));
     else print_table(result);
     exit = result.preempted ? static_cast<int>(Exit::preempted) : 0;

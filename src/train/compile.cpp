@@ -125,6 +125,11 @@ Compiled compile(const Recipe& r, const DataSpec& data, const CompileOptions& o)
   PlanOptions options;
   options.budget = r.memory.budget.bytes;
   out.set = plan(std::move(graphs), out.target, backend.kernels(), options);
+  if (const int64_t budget = r.memory.budget.bytes, total = out.memory().total(); budget > 0 && total > budget)
+    throw DeviceError(fmt::format("memory.budget: {} bytes are available, the run allocates {} (arena {}, staging {}, metrics {}, snapshot {}); a "
+                                  "smaller train.batch_size or data.prefetch needs less",
+                                  budget, total, out.memory().arena, out.memory().host_staging + out.memory().device_staging, out.memory().metrics,
+                                  out.memory().snapshot));
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return out;
 }

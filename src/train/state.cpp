@@ -20,6 +20,17 @@ uint32_t stream_of(const std::string& name) {
   return h;
 }
 
+// A value that is not finite cannot come from a checkpoint of ours: the file was changed after it was written.
+void check_finite(const std::string& path, const StateSpec& s, std::span<const std::byte> bytes) {
+  if (s.type.dtype != DType::f32) return;
+  for (size_t i = 0; i + sizeof(float) <= bytes.size(); i += sizeof(float)) {
+    float v;
+    std::memcpy(&v, bytes.data() + i, sizeof(v));
+    LATHE_USER_CHECK(std::isfinite(v), "{}: element {} of \"{}\" is not finite; resume with checkpoint.verify = \"full\", which compares hashes", path,
+                     i / sizeof(float), s.name);
+  }
+}
+
 // dst[i] = src[index of i with axes permuted]; element size in bytes.
 void permute(const Shape& src_shape, const Ints& perm, size_t size, const std::byte* src, std::byte* dst) {
   const Ints strides = src_shape.strides();
@@ -128,6 +139,7 @@ void load_state(Executor& e, const std::vector<StateSpec>& specs, io::Fs& fs, co
     raw.resize(static_cast<size_t>(s.type.bytes()));
     value.resize(raw.size());
     file.read(*file.find(s.name), raw);
+    check_finite(path, s, raw);
     from_file_order(s, raw, value);
     e.write_state(s.name, value);
   }

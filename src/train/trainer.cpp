@@ -33,8 +33,8 @@ std::string job_id() {
   return slurm && io::is_plain_name(slurm) ? slurm : std::to_string(getpid());
 }
 
-// Keys that may differ between a checkpoint's recipe and the one it is resumed with: they change how long, how fast or
-// how verbose a run is, not what a step computes.
+// Keys that may differ between a checkpoint's recipe and the one it is resumed with: they change how long, how fast, where
+// or how verbose a run is. (A cosine schedule depends on its length: restore() warns.)
 bool may_differ(const std::string& key) {
   for (const char* free : {"name", "device.", "train.epochs", "train.steps", "train.log_every", "train.eval_every", "train.eval_batch",
                            "checkpoint.", "memory.", "data.threads", "data.prefetch", "data.path"})
@@ -88,7 +88,7 @@ class Trainer {
  public:
   Trainer(const Recipe& r, const TrainOptions& o)
       : options_(o), start_(Clock::now()), progress_(stdout, o.quiet), checkpoints_(io::join_path(o.out, "checkpoints")) {
-    prepare_directory(r);
+    // All that can fail without a directory comes first: a run that cannot start leaves nothing behind.
     dataset_ = open_dataset(r);
     c_ = compile(r, dataset_.spec(), o.compile);
     const DeviceName device = parse_device_name(r.device.name);
@@ -99,20 +99,33 @@ class Trainer {
     terms_per_sample_ = c_.data.sample.dtype == DType::i32 ? c_.data.sample.numel() : 1;
     schedule_ = schedule_config(c_);
     retention_.emplace(r.checkpoint.keep_last);
+    prepare_directory(r);
   }
 
   TrainResult run() {
     restore();
+    if (step_ >= c_.schedule.total_steps) return nothing_to_do();
+    replace_text(fs_, io::join_path(options_.out, "recipe.toml"), to_toml(c_.recipe));
     log_.emplace(fs_, io::join_path(options_.out, "metrics.jsonl"), step_);
     progress_.note(fmt::format("{}: {} training samples, {} steps of {}, {} parameters, {} planned, device {}", c_.recipe.name,
                                c_.schedule.samples, c_.schedule.total_steps, c_.schedule.batch * c_.schedule.accumulate,
                                parameter_count(), format_bytes(c_.memory().total()), c_.recipe.device.name));
-    if (step_ < c_.schedule.total_steps) loop();
+    loop();
     progress_.finish();
     return finish();
   }
 
  private:
+  // The checkpoint is at the end of the recipe already: its numbers are shown, no file changes.
+  TrainResult nothing_to_do() {
+    progress_.note(fmt::format("nothing to do: the checkpoint is at step {} of {}", step_, c_.schedule.total_steps));
+    if (evaluation_) eval_ = evaluation_->run();
+    first_step_ = step_;
+    loss_ = std::numeric_limits<double>::quiet_NaN();
+    result_.unchanged = true;
+    return finish();
+  }
+
   void prepare_directory(const Recipe& r) {
     io::make_dirs(fs_, options_.out);
     lock_.emplace(options_.out, io::RunLockOptions{.job_id = job_id()});
@@ -138,7 +151,6 @@ class Trainer {
                                     options_.out, fmt::join(keys, "; ")),
                         Exit::bad_recipe);
     }
-    replace_text(fs_, path, to_toml(r));
   }
 
   void restore() {
@@ -148,7 +160,8 @@ class Trainer {
       found = io::find_newest_valid(fs_, checkpoints_, c_.recipe.checkpoint.verify == "full" ? io::Verify::full : io::Verify::size, notes);
     for (const std::string& n : notes) progress_.note(n);
     if (!found) {
-      if (options_.resume) progress_.note("no checkpoint yet: starting from the beginning");
+      if (options_.resume)
+        progress_.note(fmt::format("no {}checkpoint: starting from the beginning", io::list_steps(fs_, checkpoints_).empty() ? "" : "valid "));
       initialize_state(*executor_, c_.state, c_.recipe.seed);
       return;
     }
@@ -162,6 +175,10 @@ class Trainer {
       const auto it = found->manifest.info.find(key);
       return it == found->manifest.info.end() ? int64_t{0} : std::strtoll(it->second.c_str(), nullptr, 10);
     };
+    if (c_.recipe.schedule.name == "cosine" && info("total_steps") != c_.schedule.total_steps && step_ < c_.schedule.total_steps)
+      progress_.note(fmt::format("warning: the cosine schedule now ends at step {}, it ended at {} when the checkpoint was written: the learning "
+                                 "rate is not that of a run to {} from the beginning",
+                                 c_.schedule.total_steps, info("total_steps"), c_.schedule.total_steps));
     skipped_ = info("skipped");
     skipped_in_a_row_ = info("skipped_in_a_row");
     progress_.note(fmt::format("resumed at step {} from {}", step_, found->path));
@@ -251,10 +268,10 @@ class Trainer {
     else skipped_in_a_row_ = 0;
     if (step_ % c_.recipe.train.log_every == 0 || last || !accepted)
       log_->write(Json{{"step", step_}, {"epoch", epoch}, {"loss", loss_}, {"lr", lr}, {"grad_norm", grad_norm_}, {"skipped", skipped_}});
-    if (accepted) smooth_loss_ = step_ == first_step_ + 1 ? loss_ : 0.95 * smooth_loss_ + 0.05 * loss_;
+    if (accepted) smooth_loss_ = smooth_loss_ ? 0.95 * *smooth_loss_ + 0.05 * loss_ : loss_;
     const double rate = static_cast<double>(samples_) / result_.seconds;
     const double per_step = result_.seconds / static_cast<double>(step_ - first_step_);
-    progress_.update({step_, c_.schedule.total_steps, epoch, smooth_loss_, lr, rate,
+    progress_.update({step_, c_.schedule.total_steps, epoch, smooth_loss_.value_or(loss_), lr, rate,
                       per_step * static_cast<double>(c_.schedule.total_steps - step_)});
     if (options_.on_step) options_.on_step(step_, *executor_);
     const int64_t eval_every = c_.recipe.train.eval_every;
@@ -287,8 +304,8 @@ class Trainer {
     progress_.note(fmt::format("epoch {}: test loss {:.4f}, accuracy {:.2f} %", c_.schedule.epoch_of(step_), eval_->loss, 100 * eval_->accuracy));
   }
 
+  // A refused step changed nothing, so what is saved after one is the last good state.
   void checkpoint() {
-    if (skipped_in_a_row_ > 0 && !std::isfinite(loss_)) return;  // never from a step that was refused
     io::Notes notes;
     try {
       const auto files = state_files(*executor_, c_.state);
@@ -297,7 +314,9 @@ class Trainer {
       about.recipe_hash = recipe_hash(c_.recipe);
       about.software = fmt::format("lathe {}", kVersion);
       about.isa = instruction_set();
-      about.info = {{"skipped", std::to_string(skipped_)}, {"skipped_in_a_row", std::to_string(skipped_in_a_row_)}};
+      about.info = {{"skipped", std::to_string(skipped_)},
+                    {"skipped_in_a_row", std::to_string(skipped_in_a_row_)},
+                    {"total_steps", std::to_string(c_.schedule.total_steps)}};
       log_->sync();
       io::publish_checkpoint(fs_, checkpoints_, job_id(), about, files);
       retention_->apply(fs_, checkpoints_, notes);
@@ -361,7 +380,8 @@ class Trainer {
   data::Batch batch_;
   int64_t step_ = 0, first_step_ = 0, samples_ = 0;
   int64_t skipped_ = 0, skipped_in_a_row_ = 0;
-  double loss_ = 0, smooth_loss_ = 0, grad_norm_ = 0;
+  double loss_ = 0, grad_norm_ = 0;
+  std::optional<double> smooth_loss_;  // for people; metrics.jsonl has the steps' own
   bool accepted_ = true;
   std::optional<EvalResult> eval_;
   TrainResult result_;

@@ -26,6 +26,7 @@ struct TrainOptions {
 
 struct TrainResult {
   bool preempted = false;   // a signal ended it; a checkpoint was written
+  bool unchanged = false;   // resumed at its end: nothing was trained, no file was written
   int64_t steps = 0;        // reached
   double loss = 0;          // last training loss
   double eval_loss = 0, accuracy = 0;  // NaN when nothing was evaluated

@@ -106,6 +106,26 @@ TEST(Kill, DamagedCheckpointIsPassedOver) {
   expect_equal_runs(whole, out);
 }
 
+TEST(Kill, ResumeAtTheEndChangesNothing) {
+  const TempDir dir;
+  const std::string out = dir.path("run");
+  ASSERT_EQ(run_lathe(small_run(out, 6)).code, 0);
+  const auto files = [&] { return read_file(out + "/summary.json") + read_file(out + "/recipe.toml") + read_file(out + "/metrics.jsonl"); };
+  const std::string before = files();
+  auto args = with(small_run(out, 6), {"--resume"});
+  std::erase(args, "--quiet");
+  const Outcome r = run_lathe(args);
+  EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_NE(r.out.find("nothing to do"), std::string::npos) << r.out;
+  EXPECT_NE(r.out.find("test accuracy"), std::string::npos) << r.out;
+  EXPECT_EQ(files(), before);
+  // What cannot start leaves the run as it was, and a new run leaves nothing.
+  EXPECT_EQ(run_lathe(with(small_run(out, 9), {"--resume", "--set", "device=opencl:99"})).code == 0, false);
+  EXPECT_EQ(files(), before);
+  EXPECT_NE(run_lathe(with(small_run(dir.path("new"), 9), {"--set", "device=opencl:99"})).code, 0);
+  EXPECT_FALSE(std::filesystem::exists(dir.path("new")));
+}
+
 TEST(Kill, OtherRecipeIsNotResumed) {
   const TempDir dir;
   ASSERT_EQ(run_lathe(small_run(dir.path("run"), 6)).code, 0);

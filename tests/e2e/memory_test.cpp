@@ -95,6 +95,20 @@ TEST(Memory, PlansAreWithinFivePercentOfTheLowerBound) {
     }
 }
 
+TEST(Memory, BudgetCoversAllThatIsAllocated) {
+  const Recipe r = load_recipe("mlp", {"data.source=synthetic"});
+  const RunMemory m = compile(r, describe_data(r)).memory();
+  ASSERT_LT(m.arena, m.total());
+  const auto with_budget = [&](int64_t bytes) {
+    Recipe limited = r;
+    limited.memory.budget.bytes = bytes;
+    compile(limited, describe_data(limited));
+  };
+  EXPECT_NO_THROW(with_budget(m.total()));
+  EXPECT_THROW(with_budget(m.total() - 1), Error);
+  EXPECT_THROW(with_budget(m.arena), Error);
+}
+
 TEST(Memory, BudgetIsCheckedBeforeAnythingIsAllocated) {
   const Recipe r = load_recipe("mlp", {"data.source=synthetic", "memory.budget=1MiB"});
   try {

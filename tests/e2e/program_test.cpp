@@ -94,12 +94,32 @@ TEST(Program, TextModelsContinueText) {
   const Outcome t = run_lathe({"train", "gpt_tiny", "--quiet", "--out", dir.path("run"), "--set", "model.layers=1", "--set", "model.width=32",
                                "--set", "model.sequence=32", "--set", "train.steps=60", "--set", "data.test_samples=8", "--set", "train.batch_size=8"});
   ASSERT_EQ(t.code, 0) << t.err;
+  const Outcome e = run_lathe({"eval", dir.path("run"), "--json"});
+  ASSERT_EQ(e.code, 0) << e.err;
+  EXPECT_LT(nlohmann::json::parse(e.out)["loss"].get<double>(), 4.0);
   FILE* f = fopen(dir.path("prompt.txt").c_str(), "w");
   fputs("the ", f);
   fclose(f);
   const Outcome p = run_lathe({"predict", dir.path("run"), dir.path("prompt.txt"), "--tokens", "12", "--json"});
   ASSERT_EQ(p.code, 0) << p.err;
   EXPECT_EQ(nlohmann::json::parse(p.out)[0]["text"].get<std::string>().size(), 12u);
+}
+
+TEST(Program, EvalAndPredictOnOtherDevices) {
+  const TempDir dir;
+  const Outcome t = run_lathe({"train", "mlp", "--quiet", "--out", dir.path("run"), "--set", "data.source=synthetic", "--set", "data.train_samples=300",
+                               "--set", "data.test_samples=100", "--set", "train.batch_size=32", "--set", "train.steps=40", "--set", "model.hidden=[32]"});
+  ASSERT_EQ(t.code, 0) << t.err;
+  const auto accuracy = [&](const char* device) {
+    const Outcome e = run_lathe({"eval", dir.path("run"), "--device", device, "--json"});
+    EXPECT_EQ(e.code, 0) << device << e.err;
+    return nlohmann::json::parse(e.out)["accuracy"].get<double>();
+  };
+  EXPECT_GT(accuracy("cpu"), 0.8);
+  EXPECT_NEAR(accuracy("ref"), accuracy("cpu"), 0.011);
+  const Outcome p = run_lathe({"predict", dir.path("run"), "test:0-3", "--device", "ref", "--json"});
+  ASSERT_EQ(p.code, 0) << p.err;
+  EXPECT_EQ(nlohmann::json::parse(p.out).size(), 4u);
 }
 
 TEST(Program, LargeGraphsArePlannedInASecond) {
