@@ -37,7 +37,8 @@ const Backend& find_backend(std::string_view name) {
     if (b->name() == name) return *b;
     known.push_back(b->name());
   }
-  throw UserError(fmt::format("device: no backend is called \"{}\"; known: {}", name, fmt::join(known, ", ")), Exit::usage);
+  throw UserError(fmt::format("device: no backend is called \"{}\"; known: {}", name, fmt::join(known, ", ")),
+                  Exit::usage);
 }
 
 DeviceName parse_device_name(std::string_view text) {
@@ -45,7 +46,8 @@ DeviceName parse_device_name(std::string_view text) {
   const size_t colon = text.find(':');
   name.backend = std::string(text.substr(0, colon));
   const auto bad = [&] {
-    return UserError(fmt::format("device: expected NAME or NAME:INDEX, for example cpu or opencl:0, got \"{}\"", text), Exit::usage);
+    return UserError(fmt::format("device: expected NAME or NAME:INDEX, for example cpu or opencl:0, got \"{}\"", text),
+                     Exit::usage);
   };
   if (name.backend.empty()) throw bad();
   if (colon != std::string_view::npos) {

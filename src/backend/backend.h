@@ -47,8 +47,8 @@ struct KernelArgs {
 
 struct Candidate {
   std::string_view name;
-  std::string (*accepts)(const Site&);     // "" accepts; otherwise the reason why not
-  int64_t (*workspace)(const Site&);       // bytes; null: none. Must not depend on anything but the site
+  std::string (*accepts)(const Site&);  // "" accepts; otherwise the reason why not
+  int64_t (*workspace)(const Site&);    // bytes; null: none. Must not depend on anything but the site
   std::unique_ptr<Kernel> (*bind)(Device&, const Site&, const KernelArgs&);
 };
 
@@ -78,9 +78,9 @@ class Event {
 class Stream {
  public:
   virtual ~Stream() = default;
-  virtual void copy_in(const Buffer& dst, const void* src) = 0;   // dst.bytes from host memory
-  virtual void copy_out(void* dst, const Buffer& src) = 0;        // src.bytes to host memory
-  virtual void copy(const Buffer& dst, const Buffer& src) = 0;    // within the arena, src.bytes
+  virtual void copy_in(const Buffer& dst, const void* src) = 0;  // dst.bytes from host memory
+  virtual void copy_out(void* dst, const Buffer& src) = 0;       // src.bytes to host memory
+  virtual void copy(const Buffer& dst, const Buffer& src) = 0;   // within the arena, src.bytes
   virtual void record(Event&) = 0;
   virtual void wait(Event&) = 0;
   virtual void synchronize() = 0;

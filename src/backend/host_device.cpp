@@ -64,7 +64,8 @@ std::byte* HostDevice::allocate_staging(int64_t bytes) {
 }
 
 std::byte* HostDevice::address(const Buffer& b) const {
-  LATHE_CHECK(b.bytes >= 0 && b.offset >= 0 && b.segment >= 0, "segment {}, offset {}, bytes {}", b.segment, b.offset, b.bytes);
+  LATHE_CHECK(b.bytes >= 0 && b.offset >= 0 && b.segment >= 0, "segment {}, offset {}, bytes {}", b.segment, b.offset,
+              b.bytes);
   if (b.bytes == 0) return nullptr;
   LATHE_CHECK(static_cast<size_t>(b.segment) < segments_.size(), "no segment {}", b.segment);
   const Memory& m = segments_[static_cast<size_t>(b.segment)];

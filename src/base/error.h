@@ -29,7 +29,8 @@ enum class ErrorKind { user, internal, device, comm };
 
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, Exit exit, const std::string& message) : std::runtime_error(message), kind_(kind), exit_(exit) {}
+  Error(ErrorKind kind, Exit exit, const std::string& message)
+      : std::runtime_error(message), kind_(kind), exit_(exit) {}
   ErrorKind kind() const { return kind_; }
   Exit exit_code() const { return exit_; }
 
@@ -70,8 +71,8 @@ namespace detail {
       throw ::lathe::UserError(::fmt::format(__VA_ARGS__)); \
   } while (0)
 
-#define LATHE_CHECK(cond, ...)                                                                     \
-  do {                                                                                             \
-    if (!(cond)) [[unlikely]]                                                                      \
-      ::lathe::detail::throw_internal(__FILE__, __LINE__, #cond, ::fmt::format("" __VA_ARGS__));   \
+#define LATHE_CHECK(cond, ...)                                                                   \
+  do {                                                                                           \
+    if (!(cond)) [[unlikely]]                                                                    \
+      ::lathe::detail::throw_internal(__FILE__, __LINE__, #cond, ::fmt::format("" __VA_ARGS__)); \
   } while (0)

@@ -29,11 +29,13 @@ constexpr float to_unit_float(uint32_t bits) { return static_cast<float>(bits >>
 class CounterRng {
  public:
   constexpr CounterRng(uint64_t seed, uint32_t stream, uint32_t a, uint32_t b)
-      : key_{static_cast<uint32_t>(seed) ^ (stream * 0x9E3779B9u), static_cast<uint32_t>(seed >> 32) ^ stream}, a_(a), b_(b) {}
+      : key_{static_cast<uint32_t>(seed) ^ (stream * 0x9E3779B9u), static_cast<uint32_t>(seed >> 32) ^ stream},
+        a_(a),
+        b_(b) {}
 
   constexpr uint32_t bits(uint64_t index) const {
-    const auto block = Philox::generate(
-        key_, {static_cast<uint32_t>(index >> 2), static_cast<uint32_t>(index >> 34), a_, b_});
+    const auto block =
+        Philox::generate(key_, {static_cast<uint32_t>(index >> 2), static_cast<uint32_t>(index >> 34), a_, b_});
     return block[index & 3];
   }
   constexpr float uniform(uint64_t index) const { return to_unit_float(bits(index)); }

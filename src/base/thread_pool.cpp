@@ -103,8 +103,10 @@ void ThreadPool::run_indices(int64_t count, Task task, void* context) {
   if (s.sleepers.load(std::memory_order_seq_cst) > 0) s.epoch.notify_all();
   s.work(job);
   for (int i = 0; s.done.load(std::memory_order_acquire) != count; ++i) {
-    if (i < kSpins) relax();
-    else std::this_thread::yield();
+    if (i < kSpins)
+      relax();
+    else
+      std::this_thread::yield();
   }
 }
 

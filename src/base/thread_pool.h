@@ -23,8 +23,9 @@ class ThreadPool {
   // Not reentrant: f must not call run() of the same pool. f must not throw.
   template <class F>
   void run(int64_t count, F&& f) {
-    run_indices(count, [](void* context, int64_t index) { (*static_cast<std::remove_reference_t<F>*>(context))(index); },
-                const_cast<void*>(static_cast<const void*>(&f)));
+    run_indices(
+        count, [](void* context, int64_t index) { (*static_cast<std::remove_reference_t<F>*>(context))(index); },
+        const_cast<void*>(static_cast<const void*>(&f)));
   }
 
   // Splits [0, n) into blocks of `grain` (the last one shorter) and calls f(begin, end) for each.

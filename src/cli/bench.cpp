@@ -23,8 +23,9 @@ void print_profile(const StepBench& b) {
   fmt::print("\n  {:>8} {:>6}  {:>9} {:>7}  {:<24} {}\n", "ms", "%", "GFLOP/s", "GB/s", "kernel", "origin");
   for (size_t i = 0; i < order.size() && i < 40; ++i) {
     const LaunchTime& l = *order[i];
-    fmt::print("  {:8.3f} {:5.1f}%  {:9.1f} {:7.1f}  {:<24} {}\n", l.seconds * 1e3, 100 * l.seconds / total, l.cost.flops / l.seconds / 1e9,
-               (l.cost.bytes_read + l.cost.bytes_written) / l.seconds / 1e9, l.kernel, l.origin);
+    fmt::print("  {:8.3f} {:5.1f}%  {:9.1f} {:7.1f}  {:<24} {}\n", l.seconds * 1e3, 100 * l.seconds / total,
+               l.cost.flops / l.seconds / 1e9, (l.cost.bytes_read + l.cost.bytes_written) / l.seconds / 1e9, l.kernel,
+               l.origin);
   }
 }
 
@@ -45,14 +46,23 @@ void add_step(CLI::App& bench) {
   cmd->callback([o] {
     const StepBench b = bench_step(find_workload(o->workload), o->device, o->threads, o->profile);
     if (o->json) {
-      fmt::print("{}\n", Json{{"workload", o->workload}, {"device", o->device}, {"ms_per_step", b.ms_per_step}, {"gflop", b.gflop},
-                              {"gflops", b.gflops}, {"percent_of_peak", b.percent_of_peak}, {"arena_bytes", b.arena_bytes},
-                              {"peak_rss_mb", b.peak_rss_mb}, {"start_to_step1_s", b.start_to_step1_s}}
+      fmt::print("{}\n", Json{{"workload", o->workload},
+                              {"device", o->device},
+                              {"ms_per_step", b.ms_per_step},
+                              {"gflop", b.gflop},
+                              {"gflops", b.gflops},
+                              {"percent_of_peak", b.percent_of_peak},
+                              {"arena_bytes", b.arena_bytes},
+                              {"peak_rss_mb", b.peak_rss_mb},
+                              {"start_to_step1_s", b.start_to_step1_s}}
                              .dump(2));
       return;
     }
-    fmt::print("{}: {:.2f} ms per step, {:.1f} GFLOP/s ({:.0f} % of the measured GEMM peak), arena {:.1f} MiB, start to step 1 {:.2f} s\n",
-               o->workload, b.ms_per_step, b.gflops, b.percent_of_peak, static_cast<double>(b.arena_bytes) / (1 << 20), b.start_to_step1_s);
+    fmt::print(
+        "{}: {:.2f} ms per step, {:.1f} GFLOP/s ({:.0f} % of the measured GEMM peak), arena {:.1f} MiB, start to step "
+        "1 {:.2f} s\n",
+        o->workload, b.ms_per_step, b.gflops, b.percent_of_peak, static_cast<double>(b.arena_bytes) / (1 << 20),
+        b.start_to_step1_s);
     if (o->profile) print_profile(b);
   });
 }
@@ -60,7 +70,8 @@ void add_step(CLI::App& bench) {
 }  // namespace
 
 void add_bench(CLI::App& app, int& exit) {
-  CLI::App* cmd = app.add_subcommand("bench", "Measure one op or one training step: achieved rates and % of this machine's peak");
+  CLI::App* cmd =
+      app.add_subcommand("bench", "Measure one op or one training step: achieved rates and % of this machine's peak");
   cmd->require_subcommand(1);
   cmd->footer("Example: lathe bench op matmul; lathe bench step mlp");
   add_step(*cmd);

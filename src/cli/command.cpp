@@ -3,8 +3,12 @@
 namespace lathe::cli {
 
 void RecipeOptions::add_to(CLI::App& app) {
-  app.add_option("RECIPE", recipe, "Recipe file, or the name of a built-in one (see `lathe recipes`); default: fashion_mnist");
-  app.add_option("--set", sets, "Override a recipe key: --set train.epochs=3; may be repeated")->type_name("KEY=VALUE")->take_all()->expected(1);
+  app.add_option("RECIPE", recipe,
+                 "Recipe file, or the name of a built-in one (see `lathe recipes`); default: fashion_mnist");
+  app.add_option("--set", sets, "Override a recipe key: --set train.epochs=3; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->take_all()
+      ->expected(1);
   app.add_option("--device", device, "cpu, ref, opencl or opencl:N; the same as --set device=...");
 }
 
@@ -14,6 +18,8 @@ std::vector<std::string> RecipeOptions::all_sets() const {
   return out;
 }
 
-Recipe RecipeOptions::load() const { return load_recipe(recipe.empty() ? std::string(kDefaultRecipe) : recipe, all_sets()); }
+Recipe RecipeOptions::load() const {
+  return load_recipe(recipe.empty() ? std::string(kDefaultRecipe) : recipe, all_sets());
+}
 
 }  // namespace lathe::cli

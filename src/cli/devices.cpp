@@ -24,8 +24,9 @@ Json device_list(bool measure) {
       const Target t = b->target({name.index, 0});
       Json types = Json::array();
       for (const DType dt : t.dtypes) types.push_back(to_string(dt));
-      Json j{{"name", d.name}, {"available", true}, {"description", d.description}, {"memory", d.memory}, {"types", types},
-             {"largest_allocation", t.largest_allocation}, {"threads", t.threads}};
+      Json j{{"name", d.name},      {"available", true}, {"description", d.description},
+             {"memory", d.memory},  {"types", types},    {"largest_allocation", t.largest_allocation},
+             {"threads", t.threads}};
       if (measure && b->name() != "ref") {
         const Peak p = measure_peak(*b, {name.index, 0});
         j["gemm_gflops"] = p.flops_per_second / 1e9;
@@ -65,7 +66,10 @@ Json op_matrix() {
         }
         accepted += ok;
       }
-      if (b->kernels().candidates(op->name()).empty()) reason = op->is_composite() ? "expanded into other ops" : op->has(kView) ? "a view: no kernel needed" : "no kernel";
+      if (b->kernels().candidates(op->name()).empty())
+        reason = op->is_composite() ? "expanded into other ops"
+                 : op->has(kView)   ? "a view: no kernel needed"
+                                    : "no kernel";
       row[std::string(b->name())] = {{"kernel", kernel}, {"accepted", accepted}, {"samples", all}, {"reason", reason}};
     }
     ops.push_back(std::move(row));
@@ -83,8 +87,9 @@ void print_matrix(const Json& ops) {
       const Json& cell = row[std::string(b->name())];
       const int accepted = cell["accepted"], all = cell["samples"];
       const std::string text = accepted == 0 ? cell["reason"].get<std::string>()
-                               : accepted == all ? cell["kernel"].get<std::string>()
-                                                 : fmt::format("{} ({}/{})", cell["kernel"].get<std::string>(), accepted, all);
+                               : accepted == all
+                                   ? cell["kernel"].get<std::string>()
+                                   : fmt::format("{} ({}/{})", cell["kernel"].get<std::string>(), accepted, all);
       fmt::print(" {:<28}", text);
     }
     fmt::print("\n");
@@ -99,15 +104,18 @@ void add_devices(CLI::App& app, int&) {
   };
   auto o = std::make_shared<Options>();
   CLI::App* cmd = app.add_subcommand("devices", "List devices with their measured peaks, or which op runs where");
-  cmd->add_flag("--ops", o->ops, "Support matrix: the kernel of each op on each backend, or the reason why there is none");
+  cmd->add_flag("--ops", o->ops,
+                "Support matrix: the kernel of each op on each backend, or the reason why there is none");
   cmd->add_flag("--no-measure", o->fast, "Skip the measurement of peaks");
   cmd->add_flag("--json", o->json, "Print the result as JSON");
   cmd->footer("Example: lathe devices --ops");
   cmd->callback([o] {
     if (o->ops) {
       const Json m = op_matrix();
-      if (o->json) fmt::print("{}\n", m.dump(2));
-      else print_matrix(m);
+      if (o->json)
+        fmt::print("{}\n", m.dump(2));
+      else
+        print_matrix(m);
       return;
     }
     const Json list = device_list(!o->fast);
@@ -121,10 +129,11 @@ void add_devices(CLI::App& app, int&) {
         continue;
       }
       std::vector<std::string> types = d["types"];
-      fmt::print("{:<10} {}\n           memory {}, types {}\n", d["name"].get<std::string>(), d["description"].get<std::string>(),
-                 format_bytes(d["memory"].get<int64_t>()), fmt::join(types, " "));
+      fmt::print("{:<10} {}\n           memory {}, types {}\n", d["name"].get<std::string>(),
+                 d["description"].get<std::string>(), format_bytes(d["memory"].get<int64_t>()), fmt::join(types, " "));
       if (d.contains("gemm_gflops"))
-        fmt::print("           measured: GEMM f32 {:.0f} GFLOP/s, memory {:.1f} GB/s\n", d["gemm_gflops"].get<double>(), d["bandwidth_gbs"].get<double>());
+        fmt::print("           measured: GEMM f32 {:.0f} GFLOP/s, memory {:.1f} GB/s\n", d["gemm_gflops"].get<double>(),
+                   d["bandwidth_gbs"].get<double>());
     }
   });
 }

@@ -30,9 +30,13 @@ void add_eval(CLI::App& app, int&) {
   cmd->callback([o] {
     const EvalResult r = evaluate(o->run, with_device(o->sets, o->device));
     if (o->json)
-      fmt::print("{}\n", nlohmann::ordered_json{{"loss", r.loss}, {"accuracy", r.accuracy}, {"samples", r.samples}, {"seconds", r.seconds}}.dump(2));
+      fmt::print("{}\n",
+                 nlohmann::ordered_json{
+                     {"loss", r.loss}, {"accuracy", r.accuracy}, {"samples", r.samples}, {"seconds", r.seconds}}
+                     .dump(2));
     else
-      fmt::print("  accuracy  {:.2f} %\n  loss      {:.4f}\n  samples   {} in {}\n", 100 * r.accuracy, r.loss, r.samples, format_seconds(r.seconds));
+      fmt::print("  accuracy  {:.2f} %\n  loss      {:.4f}\n  samples   {} in {}\n", 100 * r.accuracy, r.loss,
+                 r.samples, format_seconds(r.seconds));
   });
 }
 
@@ -46,8 +50,9 @@ void add_predict(CLI::App& app, int&) {
   auto o = std::make_shared<Options>();
   CLI::App* cmd = app.add_subcommand("predict", "Classes of images, or the continuation of a text");
   cmd->add_option("RUN", o->run, "Run directory")->required();
-  cmd->add_option("INPUT", o->inputs, "Binary PGM/PPM image, IDX file of images, test:N or test:A-B (of the run's test data); "
-                                      "text models: a text file")
+  cmd->add_option("INPUT", o->inputs,
+                  "Binary PGM/PPM image, IDX file of images, test:N or test:A-B (of the run's test data); "
+                  "text models: a text file")
       ->required();
   cmd->add_option("--tokens", o->tokens, "Text models: bytes to write")->check(CLI::Range(1, 1 << 20));
   cmd->add_option("--set", o->sets, "Override a recipe key")->type_name("KEY=VALUE")->take_all()->expected(1);
@@ -59,7 +64,8 @@ void add_predict(CLI::App& app, int&) {
     for (const Prediction& p : predict(o->run, o->inputs, with_device(o->sets, o->device), o->tokens)) {
       const double best = p.probabilities[static_cast<size_t>(p.label)];
       if (o->json) {
-        nlohmann::ordered_json j{{"input", p.input}, {"label", p.label}, {"probability", best}, {"probabilities", p.probabilities}};
+        nlohmann::ordered_json j{
+            {"input", p.input}, {"label", p.label}, {"probability", best}, {"probabilities", p.probabilities}};
         if (!p.text.empty()) j["text"] = p.text;
         all.push_back(std::move(j));
       } else if (!p.text.empty()) {

@@ -23,7 +23,9 @@ class Dump {
   }
 
  private:
-  void write(const std::string& name, const Graph& g) { replace_text(fs_, io::join_path(dir_, name + ".ir"), print(g) + "\n"); }
+  void write(const std::string& name, const Graph& g) {
+    replace_text(fs_, io::join_path(dir_, name + ".ir"), print(g) + "\n");
+  }
 
   io::PosixFs fs_;
   std::string dir_;
@@ -57,7 +59,9 @@ void add_ir(CLI::App& app, int&) {
     if (!o->program.empty()) {
       std::vector<std::string> names;
       for (at = 0; at < steps.size() && steps[at].graph.name != o->program; ++at) names.push_back(steps[at].graph.name);
-      if (at == steps.size()) throw UserError(fmt::format("--program: expected one of {}, got \"{}\"", fmt::join(names, ", "), o->program), Exit::usage);
+      if (at == steps.size())
+        throw UserError(fmt::format("--program: expected one of {}, got \"{}\"", fmt::join(names, ", "), o->program),
+                        Exit::usage);
     }
     if (o->before) {
       fmt::print("{}\n", print(steps[at].graph));
@@ -71,20 +75,32 @@ void add_ir(CLI::App& app, int&) {
     std::optional<Dump> dump;
     if (!o->dump.empty()) {
       dump.emplace(o->dump, steps[at].graph);
-      options.on_pass = [&](const PassEntry& p, const Graph& before, const Graph& after) { dump->pass(p, before, after); };
+      options.on_pass = [&](const PassEntry& p, const Graph& before, const Graph& after) {
+        dump->pass(p, before, after);
+      };
     }
-    const Graph g = run_pipeline(std::move(steps[at].graph), {find_backend(device.backend).target({device.index, 1})}, options, &reports);
+    const Graph g = run_pipeline(std::move(steps[at].graph), {find_backend(device.backend).target({device.index, 1})},
+                                 options, &reports);
     if (!o->time) {
-      if (o->dump.empty()) fmt::print("{}\n", print(g));
-      else fmt::print("graphs written to {}\n", o->dump);
+      if (o->dump.empty())
+        fmt::print("{}\n", print(g));
+      else
+        fmt::print("graphs written to {}\n", o->dump);
       return;
     }
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const PassReport& p : reports) {
-      if (o->json) list.push_back({{"pass", p.name}, {"seconds", p.seconds}, {"changed", p.changed}, {"disabled", p.disabled}, {"nodes", p.nodes}});
+      if (o->json)
+        list.push_back({{"pass", p.name},
+                        {"seconds", p.seconds},
+                        {"changed", p.changed},
+                        {"disabled", p.disabled},
+                        {"nodes", p.nodes}});
       else
         fmt::print("  {:<14} {:8.2f} ms  {:6} nodes  {}\n", p.name, p.seconds * 1e3, p.nodes,
-                   p.disabled ? "disabled" : p.changed ? "" : "(unchanged)");
+                   p.disabled  ? "disabled"
+                   : p.changed ? ""
+                               : "(unchanged)");
     }
     if (o->json) fmt::print("{}\n", list.dump(2));
   });

@@ -15,11 +15,13 @@ int run(int argc, char** argv) {
   app.name("lathe");
   app.set_version_flag("--version", std::string("lathe ") + kVersion);
   app.require_subcommand(1);
-  app.footer("Start with:  lathe train           (trains the default recipe)\n"
-             "             lathe plan            (what it will allocate and compute, without running it)\n"
-             "             lathe COMMAND --help  (each with an example)");
+  app.footer(
+      "Start with:  lathe train           (trains the default recipe)\n"
+      "             lathe plan            (what it will allocate and compute, without running it)\n"
+      "             lathe COMMAND --help  (each with an example)");
   int exit = 0;
-  for (const Command add : {add_train, add_eval, add_predict, add_plan, add_ir, add_devices, add_selftest, add_bench, add_recipes, add_env})
+  for (const Command add :
+       {add_train, add_eval, add_predict, add_plan, add_ir, add_devices, add_selftest, add_bench, add_recipes, add_env})
     add(app, exit);
   try {
     cpu::force_isa_from_environment();
@@ -48,7 +50,9 @@ int main(int argc, char** argv) {
       std::fprintf(stderr, "This is a bug in Lathe; please report it with the command and the recipe.\n");
     return static_cast<int>(e.exit_code());
   } catch (const std::bad_alloc&) {
-    std::fprintf(stderr, "lathe: error: out of memory; `lathe plan` shows what the run needs, a smaller train.batch_size needs less\n");
+    std::fprintf(
+        stderr,
+        "lathe: error: out of memory; `lathe plan` shows what the run needs, a smaller train.batch_size needs less\n");
     return static_cast<int>(Exit::os_error);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "lathe: error: %s\n", e.what());

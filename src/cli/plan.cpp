@@ -10,7 +10,9 @@ namespace {
 
 void print_run(const Compiled& c) {
   const RunMemory m = c.memory();
-  const auto row = [](const char* what, int64_t bytes, const char* note = "") { fmt::print("  {:<16} {:>14}  {:>12}  {}\n", what, bytes, format_bytes(bytes), note); };
+  const auto row = [](const char* what, int64_t bytes, const char* note = "") {
+    fmt::print("  {:<16} {:>14}  {:>12}  {}\n", what, bytes, format_bytes(bytes), note);
+  };
   fmt::print("A run of {} on {} allocates, to the byte:\n", c.recipe.name, c.recipe.device.name);
   row("arena", m.arena);
   if (m.device_staging > 0) row("device staging", m.device_staging, "two batches on the device");
@@ -18,9 +20,11 @@ void print_run(const Compiled& c) {
   row("metrics", m.metrics);
   row("snapshot", m.snapshot, "the state, while a checkpoint is written");
   row("total", m.total());
-  fmt::print("\nOutside of that, not planned: the program and its libraries, thread stacks, the data set in memory; the run shows the\n"
-             "resident size beside these bytes. Built, optimised and planned in {:.0f} ms.\n\n",
-             c.seconds * 1e3);
+  fmt::print(
+      "\nOutside of that, not planned: the program and its libraries, thread stacks, the data set in memory; the run "
+      "shows the\n"
+      "resident size beside these bytes. Built, optimised and planned in {:.0f} ms.\n\n",
+      c.seconds * 1e3);
 }
 
 }  // namespace
@@ -32,7 +36,8 @@ void add_plan(CLI::App& app, int&) {
     std::vector<std::string> disabled;
   };
   auto o = std::make_shared<Options>();
-  CLI::App* cmd = app.add_subcommand("plan", "Exact memory, cost per node, kernels and why others declined; nothing runs");
+  CLI::App* cmd =
+      app.add_subcommand("plan", "Exact memory, cost per node, kernels and why others declined; nothing runs");
   o->recipe.add_to(*cmd);
   cmd->add_flag("--nodes", o->nodes, "List every launch: kernel, cost, bytes, candidates that declined and why");
   cmd->add_option("--disable-pass", o->disabled, "Leave out an optional pass; may be repeated");
@@ -46,8 +51,12 @@ void add_plan(CLI::App& app, int&) {
     if (o->json) {
       const RunMemory m = c.memory();
       nlohmann::ordered_json j = certificate_json(c.set);
-      j["run"] = {{"arena", m.arena},     {"device_staging", m.device_staging}, {"host_staging", m.host_staging},
-                  {"metrics", m.metrics}, {"snapshot", m.snapshot},             {"total", m.total()}};
+      j["run"] = {{"arena", m.arena},
+                  {"device_staging", m.device_staging},
+                  {"host_staging", m.host_staging},
+                  {"metrics", m.metrics},
+                  {"snapshot", m.snapshot},
+                  {"total", m.total()}};
       j["plan_seconds"] = c.seconds;
       fmt::print("{}\n", j.dump(2));
       return;

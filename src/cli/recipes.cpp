@@ -28,8 +28,10 @@ void add_recipes(CLI::App& app, int&) {
     }
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const BuiltinRecipe& r : builtin_recipes()) {
-      if (o->json) list.push_back({{"name", r.name}, {"summary", recipe_summary(r.text)}});
-      else fmt::print("  {:<16} {}{}\n", r.name, recipe_summary(r.text), r.name == kDefaultRecipe ? " (default)" : "");
+      if (o->json)
+        list.push_back({{"name", r.name}, {"summary", recipe_summary(r.text)}});
+      else
+        fmt::print("  {:<16} {}{}\n", r.name, recipe_summary(r.text), r.name == kDefaultRecipe ? " (default)" : "");
     }
     if (o->json) fmt::print("{}\n", list.dump(2));
   });

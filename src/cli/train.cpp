@@ -36,12 +36,15 @@ std::string newest_run_directory(const std::string& name) {
     if (file.starts_with(name + "-") && entry.is_directory()) best = std::max(best, entry.path().string());
   }
   if (best.empty())
-    throw UserError(fmt::format("--resume: no directory runs/{}-*; name the run with --out DIR", name), Exit::missing_input);
+    throw UserError(fmt::format("--resume: no directory runs/{}-*; name the run with --out DIR", name),
+                    Exit::missing_input);
   return best;
 }
 
 nlohmann::ordered_json to_json(const TrainResult& r) {
-  const auto number = [](double v) { return std::isfinite(v) ? nlohmann::ordered_json(v) : nlohmann::ordered_json(nullptr); };
+  const auto number = [](double v) {
+    return std::isfinite(v) ? nlohmann::ordered_json(v) : nlohmann::ordered_json(nullptr);
+  };
   return {{"out", r.out},
           {"preempted", r.preempted},
           {"steps", r.steps},
@@ -52,7 +55,8 @@ nlohmann::ordered_json to_json(const TrainResult& r) {
           {"training_seconds", r.seconds},
           {"gflops", r.flops_per_second / 1e9},
           {"peak_gflops", r.peak_flops > 0 ? number(r.peak_flops / 1e9) : nlohmann::ordered_json(nullptr)},
-          {"percent_of_peak", r.peak_flops > 0 ? number(100 * r.flops_per_second / r.peak_flops) : nlohmann::ordered_json(nullptr)},
+          {"percent_of_peak",
+           r.peak_flops > 0 ? number(100 * r.flops_per_second / r.peak_flops) : nlohmann::ordered_json(nullptr)},
           {"memory_predicted", r.memory.total()},
           {"memory_allocated", r.allocated},
           {"resident_bytes", r.resident_bytes},
@@ -96,13 +100,16 @@ void add_train(CLI::App& app, int& exit) {
   CLI::App* cmd = app.add_subcommand("train", "Train a recipe");
   o->recipe.add_to(*cmd);
   cmd->add_option("--out", o->out, "Run directory; default: runs/<recipe>-<time>");
-  cmd->add_flag("--resume", o->resume, "Go on from the newest valid checkpoint of --out (default: the newest run of the recipe)");
+  cmd->add_flag("--resume", o->resume,
+                "Go on from the newest valid checkpoint of --out (default: the newest run of the recipe)");
   cmd->add_option("--disable-pass", o->disabled, "Leave out an optional pass, e.g. fuse; may be repeated");
   cmd->add_flag("--json", o->json, "Print the result as JSON, and nothing else, on standard output");
   cmd->add_flag("-q,--quiet", o->quiet, "No progress");
-  cmd->footer("Example: lathe train fashion_mnist --set train.epochs=2 --set seed=7 --out runs/mine\n"
-              "Exit codes: 0 done, 75 stopped by a signal with a checkpoint (requeue with --resume), 65 bad data or non-finite\n"
-              "loss, 66 missing input, 71 not enough memory, 73/74 cannot write, 78 bad recipe, 64 usage, 70 bug.");
+  cmd->footer(
+      "Example: lathe train fashion_mnist --set train.epochs=2 --set seed=7 --out runs/mine\n"
+      "Exit codes: 0 done, 75 stopped by a signal with a checkpoint (requeue with --resume), 65 bad data or "
+      "non-finite\n"
+      "loss, 66 missing input, 71 not enough memory, 73/74 cannot write, 78 bad recipe, 64 usage, 70 bug.");
   cmd->callback([o, &exit] {
     TrainOptions t;
     t.out = o->out;
@@ -111,15 +118,18 @@ void add_train(CLI::App& app, int& exit) {
     t.measure_peak = !o->quiet;
     t.compile.passes.disabled = o->disabled;
     // A resumed run without a recipe goes on with its own.
-    const bool own = o->resume && o->recipe.recipe.empty() && !t.out.empty() && fs::exists(fs::path(t.out) / "recipe.toml");
+    const bool own =
+        o->resume && o->recipe.recipe.empty() && !t.out.empty() && fs::exists(fs::path(t.out) / "recipe.toml");
     const Recipe r = own ? load_run_recipe(t.out, o->recipe.all_sets()) : o->recipe.load();
     if (t.out.empty()) t.out = o->resume ? newest_run_directory(r.name) : new_run_directory(r.name);
     if (!t.quiet) fmt::print("run directory: {}\n", t.out);
     const TrainResult result = train(r, t);
     io::PosixFs files;
     if (!result.unchanged) replace_text(files, io::join_path(t.out, "summary.json"), to_json(result).dump(2) + "\n");
-    if (o->json) fmt::print("{}\n", to_json(result).dump(2));
-    else print_table(result);
+    if (o->json)
+      fmt::print("{}\n", to_json(result).dump(2));
+    else
+      print_table(result);
     exit = result.preempted ? static_cast<int>(Exit::preempted) : 0;
   });
 }

@@ -37,7 +37,8 @@ std::vector<HostTensor> interpret(const Graph& g, const std::vector<HostTensor>&
       if (precision == Precision::rounded || !is_float(y.type.dtype))
         for (int64_t k = 0; k < y.numel(); ++k) y[k] = round_to(y.type.dtype, y[k]);
     for (ValueId v : n.inputs)
-      if (last[static_cast<size_t>(v)] == static_cast<int32_t>(i)) std::vector<double>().swap(data[static_cast<size_t>(v)]);
+      if (last[static_cast<size_t>(v)] == static_cast<int32_t>(i))
+        std::vector<double>().swap(data[static_cast<size_t>(v)]);
   }
   std::vector<HostTensor> results;
   for (const Output& o : g.outputs) results.push_back({g.type(o.value), data[static_cast<size_t>(o.value)]});

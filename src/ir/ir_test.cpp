@@ -19,7 +19,8 @@ TEST(Registry, FindsByName) {
   EXPECT_EQ(ops().find("ad"), nullptr);
   EXPECT_EQ(ops().find("addd"), nullptr);
   EXPECT_EQ(ops().all().size(), 6u);
-  EXPECT_TRUE(std::is_sorted(ops().all().begin(), ops().all().end(), [](auto* a, auto* b) { return a->name() < b->name(); }));
+  EXPECT_TRUE(
+      std::is_sorted(ops().all().begin(), ops().all().end(), [](auto* a, auto* b) { return a->name() < b->name(); }));
   EXPECT_THROW(OpRegistry({&add_op, &tag_op, &add_op}), InternalError);
 }
 
@@ -78,8 +79,9 @@ TEST(StructuralEquality, LooksAtParameters) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_TRUE(structurally_equal(with({.scale = nan}), with({.scale = nan})));
   EXPECT_FALSE(structurally_equal(with({.scale = 0.0}), with({.scale = -0.0})));
-  for (const TagParams& p : {TagParams{.flag = true}, TagParams{.count = 1}, TagParams{.scale = 2}, TagParams{.label = "l"},
-                             TagParams{.dtype = DType::i32}, TagParams{.list = {0}}, TagParams{.body = std::make_shared<const Graph>(base)}}) {
+  for (const TagParams& p : {TagParams{.flag = true}, TagParams{.count = 1}, TagParams{.scale = 2},
+                             TagParams{.label = "l"}, TagParams{.dtype = DType::i32}, TagParams{.list = {0}},
+                             TagParams{.body = std::make_shared<const Graph>(base)}}) {
     EXPECT_FALSE(structurally_equal(base, with(p)));
     EXPECT_NE(structural_hash(base), structural_hash(with(p)));
   }
@@ -155,8 +157,9 @@ TEST(Composite, FacetsFollowFromTheExpansion) {
   const Cost c = g.cost(g.nodes[0]);
   EXPECT_EQ(c.bytes_read, 12);
   EXPECT_EQ(c.bytes_written, 12);
-  const Graph expanded =
-      rebuild(g, [](Rebuild& r, const Node& n) -> std::optional<Values> { return expand_node(r.builder(), n, r.mapped(n.inputs)); });
+  const Graph expanded = rebuild(g, [](Rebuild& r, const Node& n) -> std::optional<Values> {
+    return expand_node(r.builder(), n, r.mapped(n.inputs));
+  });
   EXPECT_TRUE(expanded.nodes[0].is("add"));
 }
 
@@ -176,7 +179,8 @@ TEST(Interpret, RoundsOnlyOnRequestAndChecksItsInputs) {
   const Graph g = b.finish();
   const double third = 1.0 / 3;
   EXPECT_EQ(interpret(g, {{kVec, {third, 0, 0}}}, Precision::exact)[0].data[0], 2 * third);
-  EXPECT_EQ(interpret(g, {{kVec, {third, 0, 0}}}, Precision::rounded)[0].data[0], static_cast<double>(static_cast<float>(2 * third)));
+  EXPECT_EQ(interpret(g, {{kVec, {third, 0, 0}}}, Precision::rounded)[0].data[0],
+            static_cast<double>(static_cast<float>(2 * third)));
   EXPECT_THROW(interpret(g, {}, Precision::exact), InternalError);
   EXPECT_THROW(interpret(g, {{kVec, {1, 2}}}, Precision::exact), InternalError);
 }

@@ -168,15 +168,25 @@ ParamsPtr from_attrs(const Attrs& attrs) {
 }  // namespace detail
 
 template <class T>
-concept HasExpand = requires { &T::expand; };
+concept HasExpand = requires {
+  &T::expand;
+};
 template <class T>
-concept HasInfer = requires { &T::infer; };
+concept HasInfer = requires {
+  &T::infer;
+};
 template <class T>
-concept HasVjp = requires { &T::vjp; };
+concept HasVjp = requires {
+  &T::vjp;
+};
 template <class T>
-concept HasCost = requires { &T::cost; };
+concept HasCost = requires {
+  &T::cost;
+};
 template <class T>
-concept HasReference = requires { &T::reference; };
+concept HasReference = requires {
+  &T::reference;
+};
 template <class T>
 concept HasSamples = requires {
   { T::samples() } -> std::same_as<std::vector<Sample>>;
@@ -202,7 +212,8 @@ constexpr OpDef make_op() {
   else
     op.infer = [](ArgTypes x, const void* p) -> Types {
       return detail::infer_by_expansion(
-          [](Builder& b, ArgValues v, const void* q) -> Values { return T::expand(b, v, *static_cast<const P*>(q)); }, x, p);
+          [](Builder& b, ArgValues v, const void* q) -> Values { return T::expand(b, v, *static_cast<const P*>(q)); },
+          x, p);
     };
   if constexpr (HasVjp<T>)
     op.vjp = [](const Vjp& v, const void* p) -> Values { return T::vjp(v, *static_cast<const P*>(p)); };
@@ -211,7 +222,8 @@ constexpr OpDef make_op() {
   else if constexpr (HasExpand<T>)
     op.cost = [](ArgTypes in, ArgTypes, const void* p) {
       return detail::cost_by_expansion(
-          [](Builder& b, ArgValues v, const void* q) -> Values { return T::expand(b, v, *static_cast<const P*>(q)); }, in, p);
+          [](Builder& b, ArgValues v, const void* q) -> Values { return T::expand(b, v, *static_cast<const P*>(q)); },
+          in, p);
     };
   else
     op.cost = [](ArgTypes in, ArgTypes out, const void*) { return detail::cost_of_bytes(in, out); };
@@ -220,7 +232,8 @@ constexpr OpDef make_op() {
   else
     op.reference = [](RefOuts y, RefIns x, const void* p) {
       detail::reference_by_expansion(
-          [](Builder& b, ArgValues v, const void* q) -> Values { return T::expand(b, v, *static_cast<const P*>(q)); }, y, x, p);
+          [](Builder& b, ArgValues v, const void* q) -> Values { return T::expand(b, v, *static_cast<const P*>(q)); },
+          y, x, p);
     };
   op.samples = T::samples;
   return op;

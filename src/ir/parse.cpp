@@ -35,10 +35,14 @@ class Parser {
     expect('{');
     while (!accept('}')) {
       skip_space();
-      if (peek() == '%') node(b, values);
-      else if (accept_word("input")) input(b, values);
-      else if (accept_word("output")) output(b, values);
-      else fail("expected `input`, `output`, a node or `}`");
+      if (peek() == '%')
+        node(b, values);
+      else if (accept_word("input"))
+        input(b, values);
+      else if (accept_word("output"))
+        output(b, values);
+      else
+        fail("expected `input`, `output`, a node or `}`");
     }
     --depth_;
     return b.finish();
@@ -50,8 +54,8 @@ class Parser {
     const TensorType t = type();
     const std::string_view kind = word();
     std::optional<InputKind> k;
-    for (InputKind c : {InputKind::param, InputKind::buffer, InputKind::optimizer, InputKind::gradient, InputKind::batch,
-                        InputKind::step})
+    for (InputKind c : {InputKind::param, InputKind::buffer, InputKind::optimizer, InputKind::gradient,
+                        InputKind::batch, InputKind::step})
       if (to_string(c) == kind) k = c;
     if (!k) fail("unknown kind of input");
     const std::string name = string();
@@ -166,7 +170,8 @@ class Parser {
     bool whole = true;
     while (at_ < text_.size()) {
       const char c = text_[at_];
-      if (c == '.' || c == 'e' || c == 'E' || ((c == '+' || c == '-') && (text_[at_ - 1] == 'e' || text_[at_ - 1] == 'E')))
+      if (c == '.' || c == 'e' || c == 'E' ||
+          ((c == '+' || c == '-') && (text_[at_ - 1] == 'e' || text_[at_ - 1] == 'E')))
         whole = false;
       else if (c < '0' || c > '9')
         break;
@@ -256,7 +261,8 @@ class Parser {
   }
   bool accept_word(std::string_view w) {
     skip_space();
-    if (text_.substr(at_, w.size()) != w || (at_ + w.size() < text_.size() && is_word(text_[at_ + w.size()]))) return false;
+    if (text_.substr(at_, w.size()) != w || (at_ + w.size() < text_.size() && is_word(text_[at_ + w.size()])))
+      return false;
     at_ += w.size();
     return true;
   }

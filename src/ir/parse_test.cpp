@@ -48,8 +48,19 @@ TEST(Parse, IsTheInverseOfPrint) {
 }
 
 TEST(Parse, KeepsParametersOfEveryKindExactly) {
-  const double numbers[] = {0.0,  -0.0,   1.0,   -1.5,  0.1,     1e-5,  1e300, 5e-324, 3.0e20, std::numeric_limits<double>::infinity(),
-                            -std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN(), 1.0 / 3};
+  const double numbers[] = {0.0,
+                            -0.0,
+                            1.0,
+                            -1.5,
+                            0.1,
+                            1e-5,
+                            1e300,
+                            5e-324,
+                            3.0e20,
+                            std::numeric_limits<double>::infinity(),
+                            -std::numeric_limits<double>::infinity(),
+                            std::numeric_limits<double>::quiet_NaN(),
+                            1.0 / 3};
   const int64_t counts[] = {0, -1, std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min()};
   const char* labels[] = {"", "plain", "with \"quotes\" and \\ and \n line", "%0 # } {"};
   const auto body = std::make_shared<const Graph>(small_graph());
@@ -72,7 +83,8 @@ TEST(Parse, KeepsParametersOfEveryKindExactly) {
 
 TEST(Parse, AcceptsCommentsFreeSpaceAndAbsentParameters) {
   const Graph g = parse_graph(
-      "# a comment\n graph _{input %a:f32[3]batch\"x\"# another\n%b:f32[3]=tag(%a){count=4}\n\n%c: f32[3] = tag(%b) {scale=2}output %c "
+      "# a comment\n graph _{input %a:f32[3]batch\"x\"# another\n%b:f32[3]=tag(%a){count=4}\n\n%c: f32[3] = tag(%b) "
+      "{scale=2}output %c "
       "result\"y\"}  \n",
       ops());
   EXPECT_EQ(g.name, "");
@@ -103,7 +115,8 @@ TEST(Parse, ErrorsNameLineColumnAndReason) {
       {"graph g {\n  input %0: f32[3] bach \"x\"\n}", "unknown kind of input"},
       {"graph g {\n  input %0: f32[3] batch \"x\n}", "a string without an end"},
       {"graph g {\n  input 0: f32[3] batch \"x\"\n}", "line 2 column 9: expected `%`"},
-      {"graph g {\n  input %0: f32[3] batch \"x\"\n  input %0: f32[3] batch \"y\"\n}", "line 3 column 29: %0 is defined twice"},
+      {"graph g {\n  input %0: f32[3] batch \"x\"\n  input %0: f32[3] batch \"y\"\n}",
+       "line 3 column 29: %0 is defined twice"},
       {"graph g {\n  output %0 result \"y\"\n}", "line 2 column 12: %0 is not defined"},
       {"graph g {\n  input %0: f32[3] batch \"x\"\n  output %0 reslt \"y\"\n}", "unknown kind of output"},
       {"graph g {\n  input %0: f32[3] param \"x\"\n  output %0 state \"x\" updates %7\n}", "%7 is not defined"},
@@ -111,20 +124,25 @@ TEST(Parse, ErrorsNameLineColumnAndReason) {
       {"graph g {\n  %1: f32[3] = add(%0)\n}", "%0 is not defined"},
       {"graph g {\n  input %0: f32[3] batch \"x\"\n  %1: f32[3] = add(%0)\n}", "`add` takes 2 inputs, got 1"},
       {"graph g {\n  input %0: f32[3] batch \"x\"\n  %1: f32[3] = many()\n}", "`many` takes -1 inputs, got 0"},
-      {"graph g {\n  input %0: f32[3] batch \"x\"\n  %1: f32[4] = add(%0, %0)\n}", "line 3 column 3: `add` gives f32[3], the text says f32[4]"},
+      {"graph g {\n  input %0: f32[3] batch \"x\"\n  %1: f32[4] = add(%0, %0)\n}",
+       "line 3 column 3: `add` gives f32[3], the text says f32[4]"},
       {"graph g {\n  input %0: f32[3] batch \"x\"\n  %1: f32[3] = split(%0)\n}", "`split` has 2 outputs"},
       {"graph g {\n  input %0: f32[3] batch \"x\"\n  %0: f32[3] = add(%0, %0)\n}", "%0 is defined twice"},
       {"graph g {\n  input %0: f32[3] batch \"x\"\n  input %1: f32[4] batch \"y\"\n  %2: f32[3] = add(%0, %1)\n}",
        "line 4 column 3: add: f32[3] and f32[4] differ"},
-      {"graph g {\n  input %0: f32[3] batch \"x\"\n  %1: f32[3] = tag(%0) {cuont=1}\n}", "unknown parameter `cuont`; known: flag, count"},
+      {"graph g {\n  input %0: f32[3] batch \"x\"\n  %1: f32[3] = tag(%0) {cuont=1}\n}",
+       "unknown parameter `cuont`; known: flag, count"},
       {"graph g {\n  input %0: f32[3] batch \"x\"\n  %1: f32[3] = tag(%0) {count=1.5}\n}", "parameter `count`"},
-      {"graph g {\n  input %0: f32[3] batch \"x\"\n  %1: f32[3] = tag(%0) {scale=\"a\"}\n}", "parameter `scale`: expected a number"},
+      {"graph g {\n  input %0: f32[3] batch \"x\"\n  %1: f32[3] = tag(%0) {scale=\"a\"}\n}",
+       "parameter `scale`: expected a number"},
       {"graph g {\n  input %0: f32[3] batch \"x\"\n  %1: f32[3] = tag(%0) {count=}\n}", "expected a word"},
       {"graph g {\n  input %0: f32[3] batch \"x\"\n  %1: f32[3] = tag(%0) {count 1}\n}", "expected `=`"},
-      {"graph g {\n  input %0: f32[3] batch \"x\"\n  %1: f32[3] = tag(%0) {flag=maybe}\n}", "`maybe` is not a parameter value"},
+      {"graph g {\n  input %0: f32[3] batch \"x\"\n  %1: f32[3] = tag(%0) {flag=maybe}\n}",
+       "`maybe` is not a parameter value"},
       {"graph g {\n  input %0: f32[3] batch \"x\"\n  %1: f32[3] = tag(%0) {scale=1e}\n}", "not a number"},
       {"graph g {\n  input %0: f32[3] batch \"x\"\n  %1: f32[3] = tag(%0) {scale=--1}\n}", "not a whole number"},
-      {"graph g {\n  input %0: f32[3] batch \"x\"\n  %1: f32[3] = tag(%0) {body=graph b {\n    oops\n  }}\n}", "line 4 column 5"},
+      {"graph g {\n  input %0: f32[3] batch \"x\"\n  %1: f32[3] = tag(%0) {body=graph b {\n    oops\n  }}\n}",
+       "line 4 column 5"},
       {"graph g {\n  input %0: f32[3] batch \"x\"\n  %1: f32[3] = tag(%0) @origin\n}", "expected `\"`"},
   };
   for (const Case& c : cases) {
@@ -148,7 +166,8 @@ TEST(Parse, ErrorsNameLineColumnAndReason) {
 TEST(Parse, SurvivesDamagedText) {
   Builder b("damaged");
   const Value x = b.input(kVec, InputKind::batch, "x");
-  b.output(tag(x, {true, 3, 0.5, "s", DType::i32, {1, 2}, std::make_shared<const Graph>(small_graph())}), OutputKind::result, "y");
+  b.output(tag(x, {true, 3, 0.5, "s", DType::i32, {1, 2}, std::make_shared<const Graph>(small_graph())}),
+           OutputKind::result, "y");
   const std::string text = print(b.finish());
   int refused = 0;
   const auto attempt = [&](const std::string& t) {

@@ -58,8 +58,10 @@ Graph rebuild(const Graph& g, const std::function<std::optional<Values>(Rebuild&
   Rebuild r(g);
   for (const Node& n : g.nodes) {
     r.builder().set_origin(n.origin);
-    if (auto now = on_node(r, n)) r.replace(n, *now);
-    else r.copy(n);
+    if (auto now = on_node(r, n))
+      r.replace(n, *now);
+    else
+      r.copy(n);
   }
   return r.finish();
 }

@@ -17,12 +17,12 @@ class Rebuild {
 
   const Graph& source() const { return source_; }
   Builder& builder() { return builder_; }
-  Value mapped(ValueId old) const;              // the new value that stands for a value of the source
+  Value mapped(ValueId old) const;  // the new value that stands for a value of the source
   Values mapped(const std::vector<ValueId>& old) const;
   void map(ValueId old, Value now);
-  void copy(const Node&);                       // appends the node as it is, on the mapped inputs
-  void replace(const Node&, const Values& now); // maps the node's outputs to existing new values
-  Graph finish();                               // maps the outputs and returns the new graph
+  void copy(const Node&);                        // appends the node as it is, on the mapped inputs
+  void replace(const Node&, const Values& now);  // maps the node's outputs to existing new values
+  Graph finish();                                // maps the outputs and returns the new graph
 
  private:
   const Graph& source_;

@@ -15,14 +15,14 @@ struct Target {
   std::string name = "ref";
   std::vector<std::string> native_ops;  // ops with at least one kernel, sorted; other composites are expanded
   std::vector<DType> dtypes{DType::f32, DType::i32, DType::i64, DType::u8, DType::b8};
-  int64_t alignment = 64;                // of every value in the arena, in bytes
-  int64_t memory = int64_t{1} << 62;     // bytes that may be allocated
+  int64_t alignment = 64;             // of every value in the arena, in bytes
+  int64_t memory = int64_t{1} << 62;  // bytes that may be allocated
   int64_t largest_allocation = int64_t{1} << 62;
-  bool host_memory = true;               // staging buffers are read in place, without a copy to the device
-  int threads = 1;                       // cpu: compute threads (never changes results)
-  int fuse_max_inputs = 12;              // of one fused node
-  double peak_flops = 0;                 // measured; 0: unknown
-  double peak_bandwidth = 0;             // bytes per second; 0: unknown
+  bool host_memory = true;    // staging buffers are read in place, without a copy to the device
+  int threads = 1;            // cpu: compute threads (never changes results)
+  int fuse_max_inputs = 12;   // of one fused node
+  double peak_flops = 0;      // measured; 0: unknown
+  double peak_bandwidth = 0;  // bytes per second; 0: unknown
 
   bool is_native(std::string_view op) const;
 };

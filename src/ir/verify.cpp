@@ -97,8 +97,8 @@ class Verifier {
   }
 
   [[noreturn]] void fail(int at, const std::string& what) const {
-    std::string text = fmt::format("graph \"{}\" is not valid{}{}: {}", g_.name, after_.empty() ? "" : " after pass ",
-                                   after_, what);
+    std::string text =
+        fmt::format("graph \"{}\" is not valid{}{}: {}", g_.name, after_.empty() ? "" : " after pass ", after_, what);
     if (at >= 0) {
       const int first = std::max(0, at - 10), last = std::min(static_cast<int>(g_.nodes.size()), at + 11);
       for (int i = first; i < last; ++i)

@@ -1,10 +1,11 @@
 // Every rule of verify, broken once.
+#include "ir/verify.h"
+
 #include <gtest/gtest.h>
 
 #include <functional>
 
 #include "ir/test_ops.h"
-#include "ir/verify.h"
 
 namespace lathe::ir_test {
 namespace {
@@ -18,12 +19,23 @@ struct Violation {
 
 TEST(Verify, NamesThePassTheRuleAndTheNode) {
   const Violation violations[] = {
-      {"defined before read", Level::tensor, [](Graph& g) { std::swap(g.nodes[0], g.nodes[1]); }, "is read before it is defined"},
-      {"defined at all", Level::tensor, [](Graph& g) { g.nodes[0].inputs[0] = 99; }, "%99 is read before it is defined"},
+      {"defined before read", Level::tensor, [](Graph& g) { std::swap(g.nodes[0], g.nodes[1]); },
+       "is read before it is defined"},
+      {"defined at all", Level::tensor, [](Graph& g) { g.nodes[0].inputs[0] = 99; },
+       "%99 is read before it is defined"},
       {"not negative", Level::tensor, [](Graph& g) { g.nodes[0].inputs[0] = -1; }, "%-1 is read before it is defined"},
-      {"types agree", Level::tensor, [](Graph& g) { g.types[2] = {DType::f32, {4}}; }, "output types differ from the type rule, which gives (f32[3])"},
-      {"number of outputs", Level::tensor, [](Graph& g) { g.nodes[1].outputs.pop_back(); }, "output types differ from the type rule"},
-      {"type rule", Level::tensor, [](Graph& g) { g.types[1] = {DType::i32, {3}}; }, "the type rule refuses it: add: i32[3] and f32[3] differ"},
+      {"types agree", Level::tensor,
+       [](Graph& g) {
+         g.types[2] = {DType::f32, {4}};
+       },
+       "output types differ from the type rule, which gives (f32[3])"},
+      {"number of outputs", Level::tensor, [](Graph& g) { g.nodes[1].outputs.pop_back(); },
+       "output types differ from the type rule"},
+      {"type rule", Level::tensor,
+       [](Graph& g) {
+         g.types[1] = {DType::i32, {3}};
+       },
+       "the type rule refuses it: add: i32[3] and f32[3] differ"},
       {"arity", Level::tensor, [](Graph& g) { g.nodes[0].inputs.pop_back(); }, "add takes 2 inputs, has 1"},
       {"no inputs at all", Level::tensor,
        [](Graph& g) {
@@ -33,15 +45,21 @@ TEST(Verify, NamesThePassTheRuleAndTheNode) {
        "many takes -1 inputs, has 0"},
       {"has an op", Level::tensor, [](Graph& g) { g.nodes[2].op = nullptr; }, "node without an op"},
       {"has parameters", Level::tensor, [](Graph& g) { g.nodes[2].params = nullptr; }, "node without parameters"},
-      {"defined once", Level::tensor, [](Graph& g) { g.nodes[2].outputs[0] = g.nodes[0].outputs[0]; }, "is defined twice"},
-      {"input defined once", Level::tensor, [](Graph& g) { g.inputs[1].value = g.inputs[0].value; }, "value %0 is defined twice"},
+      {"defined once", Level::tensor, [](Graph& g) { g.nodes[2].outputs[0] = g.nodes[0].outputs[0]; },
+       "is defined twice"},
+      {"input defined once", Level::tensor, [](Graph& g) { g.inputs[1].value = g.inputs[0].value; },
+       "value %0 is defined twice"},
       {"input has a type", Level::tensor, [](Graph& g) { g.inputs[1].value = 77; }, "value %77 has no type"},
       {"names of inputs", Level::tensor, [](Graph& g) { g.inputs[1].name = "w"; }, "two inputs are named \"w\""},
-      {"names of outputs", Level::tensor, [](Graph& g) { g.outputs.push_back(g.outputs[0]); }, "two outputs are named \"y\""},
+      {"names of outputs", Level::tensor, [](Graph& g) { g.outputs.push_back(g.outputs[0]); },
+       "two outputs are named \"y\""},
       {"output defined", Level::tensor, [](Graph& g) { g.outputs[0].value = 88; }, "output \"y\" is not defined"},
-      {"only state updates", Level::tensor, [](Graph& g) { g.outputs[0].updates = 0; }, "state outputs, and only they, name an input"},
-      {"state updates", Level::tensor, [](Graph& g) { g.outputs[1].updates = -1; }, "state outputs, and only they, name an input"},
-      {"updates state", Level::tensor, [](Graph& g) { g.outputs[1].updates = 1; }, "updates %1, which is not a state input"},
+      {"only state updates", Level::tensor, [](Graph& g) { g.outputs[0].updates = 0; },
+       "state outputs, and only they, name an input"},
+      {"state updates", Level::tensor, [](Graph& g) { g.outputs[1].updates = -1; },
+       "state outputs, and only they, name an input"},
+      {"updates state", Level::tensor, [](Graph& g) { g.outputs[1].updates = 1; },
+       "updates %1, which is not a state input"},
       {"type of update", Level::tensor,
        [](Graph& g) {
          g.types.push_back({DType::f32, {4}});

@@ -21,7 +21,8 @@ const ModelFamily& find_family(std::string_view name) {
     if (f.name == name) return f;
     names.push_back(f.name);
   }
-  throw UserError(fmt::format("model.family: expected one of {}, got \"{}\"", fmt::join(names, ", "), name), Exit::bad_recipe);
+  throw UserError(fmt::format("model.family: expected one of {}, got \"{}\"", fmt::join(names, ", "), name),
+                  Exit::bad_recipe);
 }
 
 }  // namespace lathe

@@ -33,11 +33,13 @@ TEST(Schedule, WarmsUpThenFollowsItsCourse) {
 }
 
 // Runs an optimizer for some steps on the interpreter: gradients given, learning rate 0.1.
-std::vector<double> optimize(const OptimizerConfig& config, double w, const std::vector<double>& gradients, const std::vector<bool>& accept) {
+std::vector<double> optimize(const OptimizerConfig& config, double w, const std::vector<double>& gradients,
+                             const std::vector<bool>& accept) {
   Builder b("optimizer");
   const StateSpec spec{"w", {DType::f32, {1, 1}}, InputKind::param, Init::constant(0), {}};
   const Value p = b.input(spec.type, InputKind::param, "w"), g = b.input(spec.type, InputKind::batch, "g");
-  const Value lr = b.input({DType::f32, {}}, InputKind::step, "lr"), ok = b.input({DType::b8, {}}, InputKind::step, "ok");
+  const Value lr = b.input({DType::f32, {}}, InputKind::step, "lr"),
+              ok = b.input({DType::b8, {}}, InputKind::step, "ok");
   Optimizer o(b, config, {spec});
   o.update(0, p, g, lr, ok);
   o.finish(ok);
@@ -73,7 +75,8 @@ TEST(Optimizer, SgdWithMomentumAndNesterov) {
       w = w * (1 - 0.1 * 0.01) - 0.1 * (nesterov ? g + 0.9 * m : m);
       expected.push_back(w);
     }
-    const auto actual = optimize({.name = "sgd", .momentum = 0.9, .nesterov = nesterov, .weight_decay = 0.01}, 1, kGradients, kAll);
+    const auto actual =
+        optimize({.name = "sgd", .momentum = 0.9, .nesterov = nesterov, .weight_decay = 0.01}, 1, kGradients, kAll);
     for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 1e-12);
   }
 }
@@ -108,11 +111,14 @@ TEST(Optimizer, BiasesDoNotDecay) {
   Builder b("optimizer");
   const StateSpec bias{"b", {DType::f32, {3}}, InputKind::param, Init::constant(0), {}};
   const Value p = b.input(bias.type, InputKind::param, "b"), g = b.input(bias.type, InputKind::batch, "g");
-  const Value lr = b.input({DType::f32, {}}, InputKind::step, "lr"), ok = b.input({DType::b8, {}}, InputKind::step, "ok");
+  const Value lr = b.input({DType::f32, {}}, InputKind::step, "lr"),
+              ok = b.input({DType::b8, {}}, InputKind::step, "ok");
   Optimizer o(b, {.name = "sgd", .weight_decay = 0.5}, {bias});
   o.update(0, p, g, lr, ok);
   const Graph graph = b.finish();
-  const auto r = interpret(graph, {{bias.type, {1, 2, 3}}, {bias.type, {0, 0, 0}}, {{DType::f32, {}}, {0.1}}, {{DType::b8, {}}, {1}}}, Precision::exact);
+  const auto r = interpret(
+      graph, {{bias.type, {1, 2, 3}}, {bias.type, {0, 0, 0}}, {{DType::f32, {}}, {0.1}}, {{DType::b8, {}}, {1}}},
+      Precision::exact);
   EXPECT_EQ(r[0].data, (std::vector<double>{1, 2, 3}));
 }
 
@@ -129,8 +135,10 @@ TEST(Steps, EveryFamilyBuildsValidGraphs) {
     c.model.dropout = 0.1;
     c.optimizer = {.name = "adamw", .weight_decay = 0.1};
     c.clip_norm = 1;
-    const TensorType sample = f.input == InputForm::tokens ? TensorType{DType::i32, {6}} : TensorType{DType::u8, {8, 8, 1}};
-    for (const Step& s : {train_step(c, sample, 4), accumulate_step(c, sample, 4), update_step(c, sample), eval_step(c, sample, 4), predict_step(c, sample, 1)}) {
+    const TensorType sample =
+        f.input == InputForm::tokens ? TensorType{DType::i32, {6}} : TensorType{DType::u8, {8, 8, 1}};
+    for (const Step& s : {train_step(c, sample, 4), accumulate_step(c, sample, 4), update_step(c, sample),
+                          eval_step(c, sample, 4), predict_step(c, sample, 1)}) {
       verify(s.graph, Level::tensor, s.graph.name);
       // Every state input has a spec, and the other way round.
       size_t state = 0;
@@ -146,9 +154,12 @@ TEST(Steps, PerChannelNormalisation) {
   const Step s = predict_step(c, {DType::u8, {1, 1, 3}}, 1);
   std::vector<HostTensor> in;
   for (const Input& i : s.graph.inputs) {
-    if (i.name == "x") in.push_back({s.graph.type(i.value), {255, 0, 51}});
-    else if (i.name == "fc1.weight") in.push_back({s.graph.type(i.value), {1, 10, 100, 0, 0, 0}});
-    else in.push_back({s.graph.type(i.value), {0, 0}});
+    if (i.name == "x")
+      in.push_back({s.graph.type(i.value), {255, 0, 51}});
+    else if (i.name == "fc1.weight")
+      in.push_back({s.graph.type(i.value), {1, 10, 100, 0, 0, 0}});
+    else
+      in.push_back({s.graph.type(i.value), {0, 0}});
   }
   const auto r = interpret(s.graph, in, Precision::exact);
   EXPECT_NEAR(r[0].data[0], (1 - 0.1) / 0.5 + 10 * (0 - 0.2) / 0.25 + 100 * (0.2 - 0.3) / 1, 1e-9);

@@ -19,7 +19,8 @@ Value one_minus_power(double beta, Value t) {
 Optimizer::Optimizer(Builder& b, const OptimizerConfig& config, const std::vector<StateSpec>& params)
     : b_(b), config_(config) {
   const bool adam = config.name == "adam" || config.name == "adamw";
-  LATHE_USER_CHECK(adam || config.name == "sgd", "optimizer.name: expected sgd, adam or adamw, got \"{}\"", config.name);
+  LATHE_USER_CHECK(adam || config.name == "sgd", "optimizer.name: expected sgd, adam or adamw, got \"{}\"",
+                   config.name);
   if (adam) count_ = new_state("optimizer.step", {DType::i32, {}});
   for (const StateSpec& p : params) {
     Values moments;

@@ -36,7 +36,8 @@ class StepBuilder {
   }
 
   Value losses(Value logits, double smoothing) {
-    labels_ = b_.input({DType::i32, rows_ == batch_ ? Shape{batch_} : Shape{batch_, rows_ / batch_}}, InputKind::batch, "y");
+    labels_ =
+        b_.input({DType::i32, rows_ == batch_ ? Shape{batch_} : Shape{batch_, rows_ / batch_}}, InputKind::batch, "y");
     Origin origin(b_, "loss");
     labels_ = reshape(labels_, {rows_});
     return cross_entropy(logits, labels_, smoothing);
@@ -103,8 +104,8 @@ class StepBuilder {
     const auto per_channel = [&](const std::vector<double>& v, size_t i) { return v.size() == 1 ? v[0] : v[i]; };
     LATHE_USER_CHECK((c_.model.mean.size() == 1 || static_cast<int64_t>(c_.model.mean.size()) == channels) &&
                          (c_.model.std.size() == 1 || static_cast<int64_t>(c_.model.std.size()) == channels),
-                     "data.normalize: expected 1 or {} values (one per channel), got {} means and {} deviations", channels,
-                     c_.model.mean.size(), c_.model.std.size());
+                     "data.normalize: expected 1 or {} values (one per channel), got {} means and {} deviations",
+                     channels, c_.model.mean.size(), c_.model.std.size());
     Value y = cast(x, DType::f32);
     if (c_.model.mean.size() == 1 && c_.model.std.size() == 1)
       return y * (1 / (255 * c_.model.std[0])) - c_.model.mean[0] / c_.model.std[0];
@@ -112,7 +113,8 @@ class StepBuilder {
     const Value channel = iota(b_, {DType::i32, {channels}}, 0);
     Value scale = full(b_, {DType::f32, {channels}}, 0), shift = scale;
     for (int64_t i = 0; i < channels; ++i) {
-      const double mean = per_channel(c_.model.mean, static_cast<size_t>(i)), std = per_channel(c_.model.std, static_cast<size_t>(i));
+      const double mean = per_channel(c_.model.mean, static_cast<size_t>(i)),
+                   std = per_channel(c_.model.std, static_cast<size_t>(i));
       const Value here = equal(channel, constant_like(channel, static_cast<double>(i)));
       scale = select(here, constant_like(scale, 1 / (255 * std)), scale);
       shift = select(here, constant_like(shift, -mean / std), shift);
@@ -129,7 +131,8 @@ class StepBuilder {
 
 std::vector<StateSpec> accumulators(const std::vector<StateSpec>& params) {
   std::vector<StateSpec> out;
-  for (const StateSpec& p : params) out.push_back({p.name + ".grad", p.type, InputKind::gradient, Init::constant(0), p.file});
+  for (const StateSpec& p : params)
+    out.push_back({p.name + ".grad", p.type, InputKind::gradient, Init::constant(0), p.file});
   return out;
 }
 

@@ -15,8 +15,8 @@ struct ArgMax {
     LATHE_USER_CHECK(x[0].dtype != DType::b8, "arg_max: bool is not a number; cast it");
     LATHE_USER_CHECK(p.axis >= 0 && p.axis < s.ndim(), "arg_max: axis {} is out of range for {}", p.axis, to_string(s));
     const int64_t n = s[static_cast<int>(p.axis)];
-    LATHE_USER_CHECK(n >= 1 && n <= std::numeric_limits<int32_t>::max(), "arg_max: axis {} of {} has {} elements", p.axis,
-                     to_string(s), n);
+    LATHE_USER_CHECK(n >= 1 && n <= std::numeric_limits<int32_t>::max(), "arg_max: axis {} of {} has {} elements",
+                     p.axis, to_string(s), n);
     Ints out = s.to_ints();
     out.erase(out.begin() + static_cast<std::ptrdiff_t>(p.axis));
     return {{DType::i32, Shape(out)}};
@@ -35,7 +35,8 @@ struct ArgMax {
       const double* row = x[0].data + i / inner * n * inner + i % inner;
       int64_t best = 0;
       for (int64_t k = 1; k < n; ++k)
-        if (row[k * inner] > row[best * inner] || (std::isnan(row[k * inner]) && !std::isnan(row[best * inner]))) best = k;
+        if (row[k * inner] > row[best * inner] || (std::isnan(row[k * inner]) && !std::isnan(row[best * inner])))
+          best = k;
       y[0][i] = static_cast<double>(best);
     }
   }

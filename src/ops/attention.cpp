@@ -17,8 +17,8 @@ constexpr double kMasked = -1e30;  // finite: a difference of two masked scores 
 void check(const char* op, ArgTypes heads, const AttentionParams& p) {
   for (const TensorType& t : heads)
     LATHE_USER_CHECK(is_float(t.dtype) && t.shape.ndim() == 4 && t.numel() >= 1 && t == heads[0],
-                     "{}: expected q, k and v of one type [batch, heads, length, width], got {} and {}", op, to_string(heads[0]),
-                     to_string(t));
+                     "{}: expected q, k and v of one type [batch, heads, length, width], got {} and {}", op,
+                     to_string(heads[0]), to_string(t));
   LATHE_USER_CHECK(std::isfinite(p.scale), "{}: scale {} is not finite", op, p.scale);
 }
 
@@ -50,7 +50,8 @@ int64_t score_row(const double* q, const double* k, int64_t t, int64_t length, i
 
 struct Attention {
   using Params = AttentionParams;
-  static constexpr OpInfo info{.name = "attention", .doc = "softmax(scale * q k^T) v per head; also the log-sum-exp of each row", .inputs = 3};
+  static constexpr OpInfo info{
+      .name = "attention", .doc = "softmax(scale * q k^T) v per head; also the log-sum-exp of each row", .inputs = 3};
 
   static Types infer(ArgTypes x, const Params& p) {
     check("attention", x, p);
@@ -100,7 +101,8 @@ struct Attention {
         y[1][head * length + t] = lse;
         for (int64_t d = 0; d < width; ++d) {
           double mean = 0;
-          for (int64_t j = 0; j < seen; ++j) mean += std::exp(s[static_cast<size_t>(j)] - lse) * x[2][base + j * width + d];
+          for (int64_t j = 0; j < seen; ++j)
+            mean += std::exp(s[static_cast<size_t>(j)] - lse) * x[2][base + j * width + d];
           y[0][base + t * width + d] = mean;
         }
       }
@@ -112,8 +114,9 @@ struct Attention {
       const SampleInput in{{DType::f32, q}};
       return Sample{label, {in, in, in}, make_params(Params{causal, scale})};
     };
-    return {s("small", {2, 3, 5, 4}, false, 0.5), s("causal", {2, 2, 7, 4}, true, 0.5), s("one_token", {1, 2, 1, 3}, true, 1),
-            s("long", {1, 1, 70, 8}, true, 0.35), s("wide", {1, 2, 9, 33}, false, 0.17)};
+    return {s("small", {2, 3, 5, 4}, false, 0.5), s("causal", {2, 2, 7, 4}, true, 0.5),
+            s("one_token", {1, 2, 1, 3}, true, 1), s("long", {1, 1, 70, 8}, true, 0.35),
+            s("wide", {1, 2, 9, 33}, false, 0.17)};
   }
 };
 
@@ -123,7 +126,8 @@ struct AttentionGrad {
 
   static Types infer(ArgTypes x, const Params& p) {
     check("attention_grad", x.first(5), p);
-    LATHE_USER_CHECK(x[5] == rows_of(x[1]), "attention_grad: expected lse {}, got {}", to_string(rows_of(x[1])), to_string(x[5]));
+    LATHE_USER_CHECK(x[5] == rows_of(x[1]), "attention_grad: expected lse {}, got {}", to_string(rows_of(x[1])),
+                     to_string(x[5]));
     return {x[1], x[2], x[3]};
   }
 

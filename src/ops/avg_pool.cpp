@@ -25,8 +25,8 @@ double weight(const PoolParams& p) { return 1.0 / static_cast<double>(p.kernel_h
 
 // Sizes of avg_pool_grad: those of the pooling of an image of size_h x size_w.
 PoolGeometry grad_geometry(const Shape& dy, const PoolParams& p) {
-  LATHE_USER_CHECK(dy.ndim() == 4 && p.size_h >= 1 && p.size_w >= 1, "avg_pool_grad: dy {} of an image of {} x {}", to_string(dy),
-                   p.size_h, p.size_w);
+  LATHE_USER_CHECK(dy.ndim() == 4 && p.size_h >= 1 && p.size_w >= 1, "avg_pool_grad: dy {} of an image of {} x {}",
+                   to_string(dy), p.size_h, p.size_w);
   const PoolGeometry g = pool_geometry("avg_pool_grad", {dy[0], p.size_h, p.size_w, dy[3]}, p);
   LATHE_USER_CHECK(g.y() == dy, "avg_pool_grad: dy is {}, the pooling gives {}", to_string(dy), to_string(g.y()));
   return g;
@@ -40,7 +40,8 @@ Cost window_cost(ArgTypes in, ArgTypes out, int64_t windows, const PoolParams& p
 
 struct AvgPool {
   using Params = PoolParams;
-  static constexpr OpInfo info{.name = "avg_pool", .doc = "mean of each window of NHWC images; padding counts as zeros", .inputs = 1};
+  static constexpr OpInfo info{
+      .name = "avg_pool", .doc = "mean of each window of NHWC images; padding counts as zeros", .inputs = 1};
   static Types infer(ArgTypes x, const Params& p) {
     LATHE_USER_CHECK(is_float(x[0].dtype), "avg_pool: expected floats, got {}", to_string(x[0]));
     LATHE_USER_CHECK(p.size_h == 0 && p.size_w == 0, "avg_pool: size_h and size_w belong to avg_pool_grad");

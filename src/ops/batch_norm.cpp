@@ -22,14 +22,15 @@ void check(const char* op, const TensorType& x, std::span<const TensorType> chan
   LATHE_USER_CHECK(is_float(x.dtype) && x.shape.ndim() >= 2 && x.numel() >= 1,
                    "{}: expected at least one float of [..., channels], got {}", op, to_string(x));
   for (const TensorType& t : channels)
-    LATHE_USER_CHECK(t == (TensorType{x.dtype, {x.shape.dim(-1)}}), "{}: expected {}[{}] for the channels of x, got {}", op,
-                     to_string(x.dtype), x.shape.dim(-1), to_string(t));
+    LATHE_USER_CHECK(t == (TensorType{x.dtype, {x.shape.dim(-1)}}), "{}: expected {}[{}] for the channels of x, got {}",
+                     op, to_string(x.dtype), x.shape.dim(-1), to_string(t));
   LATHE_USER_CHECK(p.eps >= 0 && std::isfinite(p.eps), "{}: eps {} is not a small positive number", op, p.eps);
 }
 
 struct BatchNorm {
   using Params = BatchNormParams;
-  static constexpr OpInfo info{.name = "batch_norm", .doc = "normalises each channel over the batch; also gives mean and variance", .inputs = 3};
+  static constexpr OpInfo info{
+      .name = "batch_norm", .doc = "normalises each channel over the batch; also gives mean and variance", .inputs = 3};
 
   static Types infer(ArgTypes x, const Params& p) {
     check("batch_norm", x[0], x.subspan(1), p);
@@ -68,7 +69,8 @@ struct BatchNorm {
     for (int64_t c = 0; c < channels; ++c) {
       double mean = 0, var = 0;
       for (int64_t i = c; i < x[0].numel(); i += channels) mean += x[0][i] / static_cast<double>(count);
-      for (int64_t i = c; i < x[0].numel(); i += channels) var += (x[0][i] - mean) * (x[0][i] - mean) / static_cast<double>(count);
+      for (int64_t i = c; i < x[0].numel(); i += channels)
+        var += (x[0][i] - mean) * (x[0][i] - mean) / static_cast<double>(count);
       y[1][c] = mean;
       y[2][c] = var;
       for (int64_t i = c; i < x[0].numel(); i += channels)
@@ -81,13 +83,15 @@ struct BatchNorm {
       const TensorType c{DType::f32, {x.dim(-1)}};
       return Sample{label, {{{DType::f32, x}, -2, 2}, {c, 0.5, 1.5}, {c}}, make_params(Params{eps})};
     };
-    return {s("image", {2, 4, 3, 5}, 1e-5), s("matrix", {12, 7}, 1e-5), s("tall", {1100, 3}, 1e-3), s("wide", {3, 200}, 1e-5)};
+    return {s("image", {2, 4, 3, 5}, 1e-5), s("matrix", {12, 7}, 1e-5), s("tall", {1100, 3}, 1e-3),
+            s("wide", {3, 200}, 1e-5)};
   }
 };
 
 struct BatchNormGrad {
   using Params = BatchNormParams;
-  static constexpr OpInfo info{.name = "batch_norm_grad", .doc = "derivatives of batch_norm by x, gamma and beta", .inputs = 5};
+  static constexpr OpInfo info{
+      .name = "batch_norm_grad", .doc = "derivatives of batch_norm by x, gamma and beta", .inputs = 5};
 
   static Types infer(ArgTypes x, const Params& p) {
     check("batch_norm_grad", x[1], x.subspan(2), p);

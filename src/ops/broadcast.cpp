@@ -12,7 +12,8 @@ Ints broadcast_strides(const Shape& from, const Shape& to) {
   Ints out(static_cast<size_t>(to.ndim()), 0);
   const int lead = to.ndim() - from.ndim();
   for (int i = 0; i < from.ndim(); ++i)
-    if (from[i] != 1 || to[i + lead] == 1) out[static_cast<size_t>(i + lead)] = from[i] == 1 ? 0 : dense[static_cast<size_t>(i)];
+    if (from[i] != 1 || to[i + lead] == 1)
+      out[static_cast<size_t>(i + lead)] = from[i] == 1 ? 0 : dense[static_cast<size_t>(i)];
   return out;
 }
 
@@ -20,7 +21,8 @@ namespace {
 
 struct Broadcast {
   using Params = BroadcastParams;
-  static constexpr OpInfo info{.name = "broadcast", .doc = "repeats dimensions of size 1, or missing in front", .inputs = 1};
+  static constexpr OpInfo info{
+      .name = "broadcast", .doc = "repeats dimensions of size 1, or missing in front", .inputs = 1};
 
   static Types infer(ArgTypes x, const Params& p) {
     const Shape to(p.shape);
@@ -72,7 +74,8 @@ Shape broadcast_shape(const Shape& a, const Shape& b) {
   for (int i = 0; i < n; ++i) {
     const int ia = i - (n - a.ndim()), ib = i - (n - b.ndim());
     const int64_t da = ia >= 0 ? a[ia] : 1, db = ib >= 0 ? b[ib] : 1;
-    LATHE_USER_CHECK(da == db || da == 1 || db == 1, "broadcast: shapes {} and {} do not fit", to_string(a), to_string(b));
+    LATHE_USER_CHECK(da == db || da == 1 || db == 1, "broadcast: shapes {} and {} do not fit", to_string(a),
+                     to_string(b));
     out[static_cast<size_t>(i)] = da == 1 ? db : da;
   }
   return Shape(out);

@@ -14,7 +14,8 @@ struct Concat {
 
   static Types infer(ArgTypes x, const Params& p) {
     const Shape& first = x[0].shape;
-    LATHE_USER_CHECK(p.axis >= 0 && p.axis < first.ndim(), "concat: axis {} is out of range for {}", p.axis, to_string(first));
+    LATHE_USER_CHECK(p.axis >= 0 && p.axis < first.ndim(), "concat: axis {} is out of range for {}", p.axis,
+                     to_string(first));
     const int axis = static_cast<int>(p.axis);
     int64_t size = 0;
     for (const TensorType& t : x) {

@@ -8,10 +8,11 @@ namespace lathe {
 namespace {
 
 // Output size along one axis; `what` names the axis in errors.
-int64_t conv_out(const char* what, int64_t in, int64_t kernel, int64_t stride, int64_t before, int64_t after, int64_t dilation) {
+int64_t conv_out(const char* what, int64_t in, int64_t kernel, int64_t stride, int64_t before, int64_t after,
+                 int64_t dilation) {
   LATHE_USER_CHECK(kernel >= 1 && stride >= 1 && dilation >= 1 && before >= 0 && after >= 0 && in >= 1,
-                   "conv2d: {}: input {}, kernel {}, stride {}, dilation {}, padding {} and {}", what, in, kernel, stride,
-                   dilation, before, after);
+                   "conv2d: {}: input {}, kernel {}, stride {}, dilation {}, padding {} and {}", what, in, kernel,
+                   stride, dilation, before, after);
   const int64_t padded = checked_add(in, checked_add(before, after, "conv2d"), "conv2d");
   const int64_t extent = checked_add(checked_mul(kernel - 1, dilation, "conv2d"), 1, "conv2d");
   LATHE_USER_CHECK(extent <= padded, "conv2d: {}: the kernel covers {} of a padded input of {}", what, extent, padded);
@@ -22,8 +23,8 @@ ConvGeometry geometry(int64_t batch, int64_t in_h, int64_t in_w, int64_t in_c, i
                       int64_t kernel_w, int64_t group_in, const Conv2dParams& p) {
   LATHE_USER_CHECK(p.groups >= 1 && group_in >= 1 && out_c >= 1 && out_c % p.groups == 0,
                    "conv2d: {} output channels of {} inputs each in {} groups", out_c, group_in, p.groups);
-  LATHE_USER_CHECK(in_c % p.groups == 0 && in_c / p.groups == group_in, "conv2d: w takes {} channels in {} groups, x has {}",
-                   group_in, p.groups, in_c);
+  LATHE_USER_CHECK(in_c % p.groups == 0 && in_c / p.groups == group_in,
+                   "conv2d: w takes {} channels in {} groups, x has {}", group_in, p.groups, in_c);
   ConvGeometry g{};
   g.batch = batch;
   g.in_h = in_h;
@@ -47,12 +48,13 @@ ConvGeometry geometry(int64_t batch, int64_t in_h, int64_t in_w, int64_t in_c, i
 }
 
 void check_ndim(const char* op, const Shape& a, const Shape& b) {
-  LATHE_USER_CHECK(a.ndim() == 4 && b.ndim() == 4, "{}: expected 4 dimensions, got {} and {}", op, to_string(a), to_string(b));
+  LATHE_USER_CHECK(a.ndim() == 4 && b.ndim() == 4, "{}: expected 4 dimensions, got {} and {}", op, to_string(a),
+                   to_string(b));
 }
 
 void check_types(const char* op, ArgTypes x) {
-  LATHE_USER_CHECK(is_float(x[0].dtype) && x[0].dtype == x[1].dtype, "{}: expected two float tensors of one type, got {} and {}",
-                   op, to_string(x[0]), to_string(x[1]));
+  LATHE_USER_CHECK(is_float(x[0].dtype) && x[0].dtype == x[1].dtype,
+                   "{}: expected two float tensors of one type, got {} and {}", op, to_string(x[0]), to_string(x[1]));
 }
 
 // Calls f(index in x, index in w, index in y) for every product of the convolution.
@@ -87,7 +89,9 @@ struct ConvSample {
 };
 
 std::vector<ConvSample> conv_samples() {
-  const auto same = [](int64_t pad) { return Conv2dParams{.pad_top = pad, .pad_bottom = pad, .pad_left = pad, .pad_right = pad}; };
+  const auto same = [](int64_t pad) {
+    return Conv2dParams{.pad_top = pad, .pad_bottom = pad, .pad_left = pad, .pad_right = pad};
+  };
   const auto strided = [&](int64_t stride, int64_t pad, int64_t groups = 1) {
     Conv2dParams p = same(pad);
     p.stride_h = p.stride_w = stride;
@@ -105,7 +109,10 @@ std::vector<ConvSample> conv_samples() {
           {"depthwise_stride", {1, 6, 6, 8}, {8, 3, 3, 1}, strided(2, 1, 8)},
           {"multiplier", {1, 4, 4, 3}, {6, 3, 3, 1}, strided(1, 1, 3)},
           {"dilation", {1, 8, 9, 2}, {3, 3, 2, 2}, {.pad_top = 2, .dilation_h = 2, .dilation_w = 3}},
-          {"asymmetric", {1, 5, 6, 2}, {3, 2, 3, 2}, {.stride_h = 2, .stride_w = 3, .pad_top = 1, .pad_left = 2, .pad_right = 1}},
+          {"asymmetric",
+           {1, 5, 6, 2},
+           {3, 2, 3, 2},
+           {.stride_h = 2, .stride_w = 3, .pad_top = 1, .pad_left = 2, .pad_right = 1}},
           {"wide_padding", {1, 3, 3, 2}, {2, 2, 2, 2}, same(3)},
           {"channels", {1, 5, 5, 16}, {33, 3, 3, 16}, same(1)},
           {"no_samples", {0, 4, 4, 2}, {3, 3, 3, 2}, same(1)}};
@@ -209,7 +216,8 @@ ConvGeometry conv_geometry(const Shape& x, const Shape& w, const Conv2dParams& p
 ConvGeometry conv_geometry_dx(const Shape& dy, const Shape& w, const Conv2dParams& p) {
   check_ndim("conv2d_dx", dy, w);
   LATHE_USER_CHECK(p.groups >= 1, "conv2d_dx: {} groups", p.groups);
-  const ConvGeometry g = geometry(dy[0], p.size_h, p.size_w, checked_mul(w[3], p.groups, "conv2d_dx"), w[0], w[1], w[2], w[3], p);
+  const ConvGeometry g =
+      geometry(dy[0], p.size_h, p.size_w, checked_mul(w[3], p.groups, "conv2d_dx"), w[0], w[1], w[2], w[3], p);
   LATHE_USER_CHECK(g.y() == dy, "conv2d_dx: dy is {}, the convolution gives {}", to_string(dy), to_string(g.y()));
   return g;
 }

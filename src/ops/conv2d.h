@@ -42,7 +42,8 @@ struct ConvGeometry {
   int64_t stride_h, stride_w, pad_top, pad_left, dilation_h, dilation_w;
 
   double flops() const {
-    return 2.0 * static_cast<double>(batch * out_h * out_w) * static_cast<double>(out_c * group_in * kernel_h * kernel_w);
+    return 2.0 * static_cast<double>(batch * out_h * out_w) *
+           static_cast<double>(out_c * group_in * kernel_h * kernel_w);
   }
   Shape x() const { return {batch, in_h, in_w, in_c}; }
   Shape w() const { return {out_c, kernel_h, kernel_w, group_in}; }

@@ -32,7 +32,8 @@ Parts parts(Builder& b, Value x, Value labels) {
 
 struct CrossEntropy {
   using Params = CrossEntropyParams;
-  static constexpr OpInfo info{.name = "cross_entropy", .doc = "loss of each sample from logits and labels", .inputs = 2};
+  static constexpr OpInfo info{
+      .name = "cross_entropy", .doc = "loss of each sample from logits and labels", .inputs = 2};
 
   static Types infer(ArgTypes x, const Params& p) {
     check("cross_entropy", x[0], x[1], p);
@@ -69,22 +70,25 @@ struct CrossEntropy {
 
   static std::vector<Sample> samples() {
     const auto s = [](const char* label, int64_t batch, int64_t classes, double smoothing) {
-      return Sample{label,
-                    {{{DType::f32, {batch, classes}}, -4, 4}, {{DType::i32, {batch}}, 0, static_cast<double>(classes - 1)}},
-                    make_params(Params{smoothing})};
+      return Sample{
+          label,
+          {{{DType::f32, {batch, classes}}, -4, 4}, {{DType::i32, {batch}}, 0, static_cast<double>(classes - 1)}},
+          make_params(Params{smoothing})};
     };
-    return {s("digits", 6, 10, 0), s("smooth", 5, 7, 0.1), s("long", 3, 1003, 0), s("one_class", 2, 1, 0.2), s("no_samples", 0, 4, 0)};
+    return {s("digits", 6, 10, 0), s("smooth", 5, 7, 0.1), s("long", 3, 1003, 0), s("one_class", 2, 1, 0.2),
+            s("no_samples", 0, 4, 0)};
   }
 };
 
 struct CrossEntropyGrad {
   using Params = CrossEntropyParams;
-  static constexpr OpInfo info{.name = "cross_entropy_grad", .doc = "derivative of cross_entropy by the logits", .inputs = 3};
+  static constexpr OpInfo info{
+      .name = "cross_entropy_grad", .doc = "derivative of cross_entropy by the logits", .inputs = 3};
 
   static Types infer(ArgTypes x, const Params& p) {
     check("cross_entropy_grad", x[1], x[2], p);
-    LATHE_USER_CHECK(x[0] == (TensorType{x[1].dtype, {x[1].shape[0]}}), "cross_entropy_grad: expected dlosses [{}], got {}",
-                     x[1].shape[0], to_string(x[0]));
+    LATHE_USER_CHECK(x[0] == (TensorType{x[1].dtype, {x[1].shape[0]}}),
+                     "cross_entropy_grad: expected dlosses [{}], got {}", x[1].shape[0], to_string(x[0]));
     return {x[1]};
   }
 
@@ -104,7 +108,8 @@ struct CrossEntropyGrad {
       double sum = 0;
       for (int64_t c = 0; c < classes; ++c) sum += std::exp(x[c] - top);
       for (int64_t c = 0; c < classes; ++c) {
-        const double target = (c == static_cast<int64_t>(in[2][i]) ? 1 - p.smoothing : 0) + p.smoothing / static_cast<double>(classes);
+        const double target =
+            (c == static_cast<int64_t>(in[2][i]) ? 1 - p.smoothing : 0) + p.smoothing / static_cast<double>(classes);
         y[0][i * classes + c] = in[0][i] * (std::exp(x[c] - top) / sum - target);
       }
     }

@@ -1,4 +1,5 @@
-// cross_entropy: loss of each sample, -sum_c t_c * log softmax(logits)_c with t = (1 - smoothing) * one_hot + smoothing / C.
+// cross_entropy: loss of each sample, -sum_c t_c * log softmax(logits)_c with t = (1 - smoothing) * one_hot + smoothing
+// / C.
 //   cross_entropy(logits [B, C], labels i32[B]) -> losses [B]
 //   cross_entropy_grad(dlosses [B], logits, labels) -> dlogits = dlosses * (softmax(logits) - t)
 // Labels must lie in [0, C), which the data source checks. Others give a wrong loss, but never touch foreign memory.

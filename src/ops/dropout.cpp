@@ -16,11 +16,13 @@ struct Dropout {
 
   static Types infer(ArgTypes x, const Params& p) {
     LATHE_USER_CHECK(p.rate >= 0 && p.rate < 1, "dropout: rate {} is outside of [0, 1)", p.rate);
-    LATHE_USER_CHECK(p.stream >= 0 && p.stream <= std::numeric_limits<uint32_t>::max(), "dropout: stream {} is outside of [0, 2^32)",
-                     p.stream);
-    LATHE_USER_CHECK(is_float(x[0].dtype) && x[0].shape.ndim() >= 1, "dropout: expected floats [batch, ...], got {}", to_string(x[0]));
+    LATHE_USER_CHECK(p.stream >= 0 && p.stream <= std::numeric_limits<uint32_t>::max(),
+                     "dropout: stream {} is outside of [0, 2^32)", p.stream);
+    LATHE_USER_CHECK(is_float(x[0].dtype) && x[0].shape.ndim() >= 1, "dropout: expected floats [batch, ...], got {}",
+                     to_string(x[0]));
     LATHE_USER_CHECK(x[1] == (TensorType{DType::i64, {2}}) && x[2] == (TensorType{DType::i64, {x[0].shape[0]}}),
-                     "dropout: expected key i64[2] and index i64[{}], got {} and {}", x[0].shape[0], to_string(x[1]), to_string(x[2]));
+                     "dropout: expected key i64[2] and index i64[{}], got {} and {}", x[0].shape[0], to_string(x[1]),
+                     to_string(x[2]));
     return {x[0]};
   }
 
@@ -42,8 +44,8 @@ struct Dropout {
                     {{{DType::f32, x}}, {{DType::i64, {2}}, 0, 1e6}, {{DType::i64, {x[0]}}, 0, 1e9}},
                     make_params(Params{rate, stream})};
     };
-    return {s("half", {6, 31}, 0.5, 3), s("tenth", {3, 4, 5}, 0.1, 0), s("long", {2, 1030}, 0.25, 1), s("none", {4, 5}, 0, 2),
-            s("no_samples", {0, 4}, 0.5, 2)};
+    return {s("half", {6, 31}, 0.5, 3), s("tenth", {3, 4, 5}, 0.1, 0), s("long", {2, 1030}, 0.25, 1),
+            s("none", {4, 5}, 0, 2), s("no_samples", {0, 4}, 0.5, 2)};
   }
 };
 

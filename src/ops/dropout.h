@@ -1,5 +1,6 @@
 // dropout: zero with probability `rate`, else x / (1 - rate): select(u >= rate, x * (1 / (1 - rate)), 0) with u from
-// random_uniform(key, index) of x's shape and the rate rounded to f32. It is linear in x: its derivative is itself on dy, and no mask is kept.
+// random_uniform(key, index) of x's shape and the rate rounded to f32. It is linear in x: its derivative is itself on
+// dy, and no mask is kept.
 #pragma once
 
 #include "ir/builder.h"

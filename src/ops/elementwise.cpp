@@ -36,13 +36,25 @@ Values gelu_vjp(const Vjp& v) {
 
 constexpr ElementwiseRow kRows[] = {
     {"add", "a + b", 2, In::number, Out::same, [](const S* x) { return x[0].binary(Op::add, x[1]); },
-     [](const Vjp& v) -> Values { return {v.dy(), v.dy()}; }, -1, 1, 0},
+     [](const Vjp& v) -> Values {
+       return {v.dy(), v.dy()};
+     },
+     -1, 1, 0},
     {"sub", "a - b", 2, In::number, Out::same, [](const S* x) { return x[0].binary(Op::sub, x[1]); },
-     [](const Vjp& v) -> Values { return {v.dy(), -v.dy()}; }, -1, 1, 0},
+     [](const Vjp& v) -> Values {
+       return {v.dy(), -v.dy()};
+     },
+     -1, 1, 0},
     {"mul", "a * b", 2, In::number, Out::same, [](const S* x) { return x[0].binary(Op::mul, x[1]); },
-     [](const Vjp& v) -> Values { return {v.dy() * v.x[1], v.dy() * v.x[0]}; }, -1, 1, 0},
+     [](const Vjp& v) -> Values {
+       return {v.dy() * v.x[1], v.dy() * v.x[0]};
+     },
+     -1, 1, 0},
     {"div", "a / b", 2, In::real, Out::same, [](const S* x) { return x[0].binary(Op::div, x[1]); },
-     [](const Vjp& v) -> Values { return {v.dy() / v.x[1], -(v.dy() * v.y[0] / v.x[1])}; }, -2, 2, 0.5},
+     [](const Vjp& v) -> Values {
+       return {v.dy() / v.x[1], -(v.dy() * v.y[0] / v.x[1])};
+     },
+     -2, 2, 0.5},
     {"max", "the larger of a and b; NaN if either is", 2, In::number, Out::same,
      [](const S* x) { return x[0].binary(Op::max, x[1]); },
      [](const Vjp& v) -> Values {
@@ -62,9 +74,12 @@ constexpr ElementwiseRow kRows[] = {
        return {v.dy() * v.x[1] * pow(v.x[0], v.x[1] - 1.0), v.dy() * v.y[0] * log(v.x[0])};
      },
      0.5, 2, 0},
-    {"eq", "a == b", 2, In::number, Out::boolean, [](const S* x) { return x[0].binary(Op::eq, x[1]); }, nullptr, -2, 2, 0},
-    {"lt", "a < b", 2, In::number, Out::boolean, [](const S* x) { return x[0].binary(Op::lt, x[1]); }, nullptr, -2, 2, 0},
-    {"le", "a <= b", 2, In::number, Out::boolean, [](const S* x) { return x[0].binary(Op::le, x[1]); }, nullptr, -2, 2, 0},
+    {"eq", "a == b", 2, In::number, Out::boolean, [](const S* x) { return x[0].binary(Op::eq, x[1]); }, nullptr, -2, 2,
+     0},
+    {"lt", "a < b", 2, In::number, Out::boolean, [](const S* x) { return x[0].binary(Op::lt, x[1]); }, nullptr, -2, 2,
+     0},
+    {"le", "a <= b", 2, In::number, Out::boolean, [](const S* x) { return x[0].binary(Op::le, x[1]); }, nullptr, -2, 2,
+     0},
     {"logical_and", "a and b", 2, In::boolean, Out::boolean,
      [](const S* x) { return x[0].binary(Op::logical_and, x[1]); }, nullptr, 0, 1, 0},
     {"logical_or", "a or b", 2, In::boolean, Out::boolean, [](const S* x) { return x[0].binary(Op::logical_or, x[1]); },
@@ -80,7 +95,8 @@ constexpr ElementwiseRow kRows[] = {
     {"neg", "-x", 1, In::number, Out::same, [](const S* x) { return x[0].unary(Op::neg); },
      [](const Vjp& v) -> Values { return {-v.dy()}; }, -1, 1, 0},
     {"abs", "|x|", 1, In::number, Out::same, [](const S* x) { return x[0].unary(Op::abs); },
-     [](const Vjp& v) -> Values { return {select(less(v.x[0], constant_like(v.x[0], 0)), -v.dy(), v.dy())}; }, -1, 1, 0.1},
+     [](const Vjp& v) -> Values { return {select(less(v.x[0], constant_like(v.x[0], 0)), -v.dy(), v.dy())}; }, -1, 1,
+     0.1},
     {"exp", "e to the power x", 1, In::real, Out::same, [](const S* x) { return x[0].unary(Op::exp); },
      [](const Vjp& v) -> Values { return {v.dy() * v.y[0]}; }, -3, 3, 0},
     {"log", "natural logarithm", 1, In::real, Out::same, [](const S* x) { return x[0].unary(Op::log); },
@@ -105,7 +121,8 @@ constexpr ElementwiseRow kRows[] = {
        return half.binary(Op::mul, gelu_inner(x[0]).binary(Op::add, x[0].constant(1)));
      },
      gelu_vjp, -3, 3, 0},
-    {"silu", "x * sigmoid(x)", 1, In::real, Out::same, [](const S* x) { return x[0].binary(Op::mul, x[0].unary(Op::sigmoid)); },
+    {"silu", "x * sigmoid(x)", 1, In::real, Out::same,
+     [](const S* x) { return x[0].binary(Op::mul, x[0].unary(Op::sigmoid)); },
      [](const Vjp& v) -> Values {
        const Value s = sigmoid(v.x[0]);
        return {v.dy() * (s + v.x[0] * s * (1.0 - s))};
@@ -119,8 +136,8 @@ constexpr ElementwiseRow kRows[] = {
      [](const Vjp& v) -> Values { return {v.dy() * unary("cos", v.x[0])}; }, -3, 3, 0},
     {"cos", "cosine", 1, In::real, Out::same, [](const S* x) { return x[0].unary(Op::cos); },
      [](const Vjp& v) -> Values { return {-(v.dy() * unary("sin", v.x[0]))}; }, -3, 3, 0},
-    {"floor", "largest whole number not above x", 1, In::real, Out::same, [](const S* x) { return x[0].unary(Op::floor); },
-     nullptr, -2.3, 2.3, 0},
+    {"floor", "largest whole number not above x", 1, In::real, Out::same,
+     [](const S* x) { return x[0].unary(Op::floor); }, nullptr, -2.3, 2.3, 0},
     {"is_finite", "x is neither NaN nor infinite", 1, In::real, Out::boolean,
      [](const S* x) { return x[0].unary(Op::is_finite); }, nullptr, -1, 1, 0},
 };
@@ -192,8 +209,10 @@ struct RowOp {
       Sample s{label, {}, make_params(NoParams{})};
       for (int i = 0; i < row.arity; ++i) {
         const bool flag = row.in == In::boolean || (row.in == In::choice && i == 0);
-        if (flag) s.inputs.push_back({{DType::b8, shape}, 0, 1, 0});
-        else s.inputs.push_back({{t, shape}, row.lo, row.hi, row.gap});
+        if (flag)
+          s.inputs.push_back({{DType::b8, shape}, 0, 1, 0});
+        else
+          s.inputs.push_back({{t, shape}, row.lo, row.hi, row.gap});
       }
       out.push_back(std::move(s));
     };
@@ -211,8 +230,7 @@ struct RowOp {
 template <size_t I>
 constexpr OpDef make_row() {
   OpDef op = make_op<RowOp<I>>();
-  if constexpr (kRows[I].vjp != nullptr)
-    op.vjp = [](const Vjp& v, const void*) -> Values { return kRows[I].vjp(v); };
+  if constexpr (kRows[I].vjp != nullptr) op.vjp = [](const Vjp& v, const void*) -> Values { return kRows[I].vjp(v); };
   return op;
 }
 

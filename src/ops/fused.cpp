@@ -16,7 +16,8 @@ struct Fused {
 
   static Types infer(ArgTypes x, const Params& p) {
     LATHE_USER_CHECK(p.body, "fused: no body");
-    LATHE_USER_CHECK(x.size() == p.body->inputs.size(), "fused: the body takes {} inputs, got {}", p.body->inputs.size(), x.size());
+    LATHE_USER_CHECK(x.size() == p.body->inputs.size(), "fused: the body takes {} inputs, got {}",
+                     p.body->inputs.size(), x.size());
     for (size_t i = 0; i < x.size(); ++i)
       LATHE_USER_CHECK(x[i] == p.body->type(p.body->inputs[i].value), "fused: input {} is {}, the body takes {}", i,
                        to_string(x[i]), to_string(p.body->type(p.body->inputs[i].value)));
@@ -63,7 +64,8 @@ struct Fused {
     });
     add("column", "loop", {m, col}, [](const Values& x) -> Values { return {exp(x[0] - x[1])}; });
     add("sum_of_squares", "loop", {m}, [](const Values& x) -> Values { return {sum_all(square(x[0]))}; });
-    add("mean_rows", "loop", {m}, [](const Values& x) -> Values { return {rsqrt(reduce_sum(square(x[0]), {1}, true) * (1.0 / 300) + 1e-5)}; });
+    add("mean_rows", "loop", {m},
+        [](const Values& x) -> Values { return {rsqrt(reduce_sum(square(x[0]), {1}, true) * (1.0 / 300) + 1e-5)}; });
     add("columns", "loop", {m, col}, [](const Values& x) -> Values { return {reduce_sum(x[0] * x[1], {0})}; });
     add("max_rows", "loop", {m}, [](const Values& x) -> Values { return {reduce_max(x[0], {1}, true)}; });
     add("value_and_sum", "loop", {m, col}, [](const Values& x) -> Values {

@@ -24,8 +24,9 @@ struct Gather {
   static constexpr OpInfo info{.name = "gather", .doc = "rows of x by index", .inputs = 2};
 
   static Types infer(ArgTypes x, const Params&) {
-    LATHE_USER_CHECK(x[0].shape.ndim() >= 1 && is_index(x[1].dtype), "gather: expected a table and i32 or i64 indices, got {} and {}",
-                     to_string(x[0]), to_string(x[1]));
+    LATHE_USER_CHECK(x[0].shape.ndim() >= 1 && is_index(x[1].dtype),
+                     "gather: expected a table and i32 or i64 indices, got {} and {}", to_string(x[0]),
+                     to_string(x[1]));
     LATHE_USER_CHECK(x[0].shape[0] > 0 || x[1].numel() == 0, "gather: {} rows of a table without rows", x[1].numel());
     return {{x[0].dtype, joined(x[1].shape, x[0].shape, 1)}};
   }
@@ -46,10 +47,13 @@ struct Gather {
 
   static std::vector<Sample> samples() {
     const auto s = [](const char* label, Shape table, TensorType ids) {
-      return Sample{label, {{{DType::f32, table}}, {ids, 0, static_cast<double>(table[0] - 1)}}, make_params(NoParams{})};
+      return Sample{
+          label, {{{DType::f32, table}}, {ids, 0, static_cast<double>(table[0] - 1)}}, make_params(NoParams{})};
     };
-    return {s("tokens", {11, 6}, {DType::i32, {3, 5}}), s("flat", {7}, {DType::i64, {9}}),
-            s("one", {4, 3, 2}, {DType::i32, {}}),      s("wide", {5, 130}, {DType::i32, {17}}),
+    return {s("tokens", {11, 6}, {DType::i32, {3, 5}}),
+            s("flat", {7}, {DType::i64, {9}}),
+            s("one", {4, 3, 2}, {DType::i32, {}}),
+            s("wide", {5, 130}, {DType::i32, {17}}),
             s("nothing", {3, 4}, {DType::i32, {0}}),
             {"i32", {{{DType::i32, {6, 2}}, -9, 9}, {{DType::i32, {4}}, 0, 5}}, make_params(NoParams{})}};
   }
@@ -61,8 +65,9 @@ struct ScatterAdd {
 
   static Types infer(ArgTypes x, const Params& p) {
     const Shape &ids = x[0].shape, &updates = x[1].shape;
-    LATHE_USER_CHECK(is_index(x[0].dtype) && x[1].dtype != DType::b8, "scatter_add: expected i32 or i64 indices and numbers, got {} and {}",
-                     to_string(x[0]), to_string(x[1]));
+    LATHE_USER_CHECK(is_index(x[0].dtype) && x[1].dtype != DType::b8,
+                     "scatter_add: expected i32 or i64 indices and numbers, got {} and {}", to_string(x[0]),
+                     to_string(x[1]));
     bool fits = updates.ndim() >= ids.ndim() && updates.ndim() - ids.ndim() < Shape::kMaxDims;
     for (int i = 0; fits && i < ids.ndim(); ++i) fits = ids[i] == updates[i];
     LATHE_USER_CHECK(fits, "scatter_add: indices {} and updates {} do not fit", to_string(ids), to_string(updates));
@@ -89,11 +94,15 @@ struct ScatterAdd {
 
   static std::vector<Sample> samples() {
     const auto s = [](const char* label, TensorType ids, Shape updates, int64_t rows) {
-      return Sample{label, {{ids, 0, static_cast<double>(rows - 1)}, {{DType::f32, updates}}}, make_params(Params{rows})};
+      return Sample{
+          label, {{ids, 0, static_cast<double>(rows - 1)}, {{DType::f32, updates}}}, make_params(Params{rows})};
     };
-    return {s("tokens", {DType::i32, {3, 5}}, {3, 5, 6}, 11), s("flat", {DType::i64, {9}}, {9}, 7),
-            s("collide", {DType::i32, {40}}, {40, 3}, 2),     s("wide", {DType::i32, {17}}, {17, 130}, 5),
-            s("one", {DType::i32, {}}, {3, 2}, 4),            s("nothing", {DType::i32, {0}}, {0, 4}, 3)};
+    return {s("tokens", {DType::i32, {3, 5}}, {3, 5, 6}, 11),
+            s("flat", {DType::i64, {9}}, {9}, 7),
+            s("collide", {DType::i32, {40}}, {40, 3}, 2),
+            s("wide", {DType::i32, {17}}, {17, 130}, 5),
+            s("one", {DType::i32, {}}, {3, 2}, 4),
+            s("nothing", {DType::i32, {0}}, {0, 4}, 3)};
   }
 };
 

@@ -1,7 +1,8 @@
-// gather: rows of a table: output[i...] = x[indices[i...]] (axis 0). scatter_add, its transpose: a table of zeros to which
-// rows are added in the order of the indices, so that the sum is the same on every run.
+// gather: rows of a table: output[i...] = x[indices[i...]] (axis 0). scatter_add, its transpose: a table of zeros to
+// which rows are added in the order of the indices, so that the sum is the same on every run.
 //
-// Indices (i32 or i64) must lie in [0, rows). The reference refuses others; kernels clamp them, so that memory stays safe.
+// Indices (i32 or i64) must lie in [0, rows). The reference refuses others; kernels clamp them, so that memory stays
+// safe.
 #pragma once
 
 #include "ir/builder.h"
@@ -16,7 +17,7 @@ struct ScatterAddParams {
   }
 };
 
-Value gather(Value x, Value indices);  // x [V, ...], indices [i...] -> [i..., ...]
+Value gather(Value x, Value indices);                           // x [V, ...], indices [i...] -> [i..., ...]
 Value scatter_add(Value indices, Value updates, int64_t rows);  // [i...], [i..., ...] -> [rows, ...]
 inline Value embedding(Value table, Value ids) { return gather(table, ids); }
 extern const OpDef gather_op;       // inputs: x, indices

@@ -5,9 +5,11 @@ namespace {
 
 struct Grad {
   using Params = NoParams;
-  static constexpr OpInfo info{.name = "grad", .doc = "derivatives of the first input by each of the others", .inputs = -1};
+  static constexpr OpInfo info{
+      .name = "grad", .doc = "derivatives of the first input by each of the others", .inputs = -1};
   static Types infer(ArgTypes x, const Params&) {
-    LATHE_USER_CHECK(is_float(x[0].dtype) && x[0].numel() == 1, "grad: the loss must be one float, got {}", to_string(x[0]));
+    LATHE_USER_CHECK(is_float(x[0].dtype) && x[0].numel() == 1, "grad: the loss must be one float, got {}",
+                     to_string(x[0]));
     for (const TensorType& t : x.subspan(1))
       LATHE_USER_CHECK(is_float(t.dtype), "grad: {} is not differentiable", to_string(t));
     return {x.begin() + 1, x.end()};

@@ -21,7 +21,8 @@ constexpr int64_t kSmall = 20000;  // elements up to which an accepted graph is 
 std::vector<Attr> bad_values(const Attr& good) {
   std::vector<Attr> out;
   if (std::holds_alternative<int64_t>(good)) {
-    for (int64_t v : {int64_t{0}, int64_t{1}, int64_t{-1}, int64_t{2}, int64_t{7}, int64_t{1} << 31, int64_t{1} << 40, kMax, kMax - 1, kMin})
+    for (int64_t v : {int64_t{0}, int64_t{1}, int64_t{-1}, int64_t{2}, int64_t{7}, int64_t{1} << 31, int64_t{1} << 40,
+                      kMax, kMax - 1, kMin})
       out.push_back(v);
   } else if (std::holds_alternative<double>(good)) {
     for (double v : {0.0, 1.0, -1.0, 2.0, kNan, kInf, -kInf, 1e308, -1e-308}) out.push_back(v);
@@ -30,10 +31,11 @@ std::vector<Attr> bad_values(const Attr& good) {
   } else if (std::holds_alternative<DType>(good)) {
     for (DType t : kAllDTypes) out.push_back(t);
   } else if (const Ints* list = std::get_if<Ints>(&good)) {
-    out = {Ints{}, Ints{0}, Ints{-1}, Ints{kMax}, Ints{kMin}, Ints{0, 0}, Ints{1, 1}, Ints{0, kMax, kMax}, Ints{2, 2, 2},
-           Ints(9, 1), Ints(1000, 1)};
+    out = {Ints{},        Ints{0},    Ints{-1},     Ints{kMax}, Ints{kMin}, Ints{0, 0}, Ints{1, 1}, Ints{0, kMax, kMax},
+           Ints{2, 2, 2}, Ints(9, 1), Ints(1000, 1)};
     for (size_t i = 0; i < list->size(); ++i)
-      for (int64_t v : {int64_t{0}, int64_t{-1}, int64_t{1}, (*list)[(i + 1) % list->size()], (*list)[i] + 1, int64_t{1} << 40, kMax, kMin}) {
+      for (int64_t v : {int64_t{0}, int64_t{-1}, int64_t{1}, (*list)[(i + 1) % list->size()], (*list)[i] + 1,
+                        int64_t{1} << 40, kMax, kMin}) {
         Ints changed = *list;
         changed[i] = v;
         out.push_back(changed);
@@ -58,11 +60,12 @@ std::vector<Attr> bad_values(const Attr& good) {
 std::vector<TensorType> bad_types(const TensorType& good) {
   std::vector<TensorType> out;
   for (DType t : kAllDTypes) out.push_back({t, good.shape});
-  for (const Shape& s : {Shape{}, Shape{0}, Shape{1}, Shape{3}, Shape{1, 1}, Shape{0, 5}, Shape{2, 2, 2, 2}, Shape{0, kMax / 8},
-                         Shape{1, 1, 1, 1, 1, 1, 1, 1}, Shape{kMax / 8}})
+  for (const Shape& s : {Shape{}, Shape{0}, Shape{1}, Shape{3}, Shape{1, 1}, Shape{0, 5}, Shape{2, 2, 2, 2},
+                         Shape{0, kMax / 8}, Shape{1, 1, 1, 1, 1, 1, 1, 1}, Shape{kMax / 8}})
     out.push_back({good.dtype, s});
   for (int i = 0; i < good.shape.ndim(); ++i)
-    for (int64_t d : {int64_t{0}, int64_t{1}, good.shape[i] + 1}) out.push_back({good.dtype, good.shape.with_dim(i, d)});
+    for (int64_t d : {int64_t{0}, int64_t{1}, good.shape[i] + 1})
+      out.push_back({good.dtype, good.shape.with_dim(i, d)});
   if (good.shape.ndim() < Shape::kMaxDims) {
     Ints more = good.shape.to_ints();
     more.push_back(1);
@@ -134,7 +137,8 @@ TEST(Hostile, EveryOpRefusesOrRuns) {
 // Things that must be refused, with the part of the message that tells why.
 TEST(Hostile, RefusalsNameTheReason) {
   struct Case {
-    const char* node;  // over %x: f32[2, 6, 6, 4], %w: f32[4, 3, 3, 4], %m: f32[3, 4], %i: i32[3], %k: i64[2], %b: bool[3]
+    const char*
+        node;  // over %x: f32[2, 6, 6, 4], %w: f32[4, 3, 3, 4], %m: f32[3, 4], %i: i32[3], %k: i64[2], %b: bool[3]
     const char* message;
   };
   const Case cases[] = {
@@ -214,14 +218,18 @@ TEST(Hostile, RefusalsNameTheReason) {
 
 TEST(Hostile, IndicesOutsideOfTheTableAreRefusedByTheReference) {
   Builder b("g");
-  const Value table = b.input({DType::f32, {3, 2}}, InputKind::batch, "table"), ids = b.input({DType::i32, {2}}, InputKind::batch, "ids");
-  b.output(b.add(*registry().find("gather"), std::vector<Value>{table, ids}, make_params(NoParams{}))[0], OutputKind::result, "y");
+  const Value table = b.input({DType::f32, {3, 2}}, InputKind::batch, "table"),
+              ids = b.input({DType::i32, {2}}, InputKind::batch, "ids");
+  b.output(b.add(*registry().find("gather"), std::vector<Value>{table, ids}, make_params(NoParams{}))[0],
+           OutputKind::result, "y");
   const Graph g = b.finish();
   const std::vector<double> rows{1, 2, 3, 4, 5, 6};
   EXPECT_EQ(interpret(g, {{{DType::f32, {3, 2}}, rows}, {{DType::i32, {2}}, {2, 0}}}, Precision::exact)[0].data,
             (std::vector<double>{5, 6, 1, 2}));
   for (double bad : {-1.0, 3.0, 2147483647.0, -2147483648.0})
-    EXPECT_THROW(interpret(g, {{{DType::f32, {3, 2}}, rows}, {{DType::i32, {2}}, {0, bad}}}, Precision::exact), UserError) << bad;
+    EXPECT_THROW(interpret(g, {{{DType::f32, {3, 2}}, rows}, {{DType::i32, {2}}, {0, bad}}}, Precision::exact),
+                 UserError)
+        << bad;
 }
 
 }  // namespace

@@ -24,13 +24,14 @@ void check(const char* op, const TensorType& x, std::span<const TensorType> chan
   LATHE_USER_CHECK(is_float(x.dtype) && x.shape.ndim() >= 1 && x.shape.dim(-1) >= 1,
                    "{}: expected floats with a last axis that is not empty, got {}", op, to_string(x));
   for (const TensorType& t : channels)
-    LATHE_USER_CHECK(t == (TensorType{x.dtype, {x.shape.dim(-1)}}), "{}: expected {}[{}] for the channels of x, got {}", op,
-                     to_string(x.dtype), x.shape.dim(-1), to_string(t));
+    LATHE_USER_CHECK(t == (TensorType{x.dtype, {x.shape.dim(-1)}}), "{}: expected {}[{}] for the channels of x, got {}",
+                     op, to_string(x.dtype), x.shape.dim(-1), to_string(t));
 }
 
 struct LayerNorm {
   using Params = LayerNormParams;
-  static constexpr OpInfo info{.name = "layer_norm", .doc = "normalises the last axis; also gives its mean and 1 / deviation", .inputs = 3};
+  static constexpr OpInfo info{
+      .name = "layer_norm", .doc = "normalises the last axis; also gives its mean and 1 / deviation", .inputs = 3};
 
   static Types infer(ArgTypes x, const Params& p) {
     check("layer_norm", x[0], x.subspan(1));
@@ -88,14 +89,15 @@ struct LayerNorm {
       const TensorType c{DType::f32, {x.dim(-1)}};
       return Sample{label, {{{DType::f32, x}, -2, 2}, {c, 0.5, 1.5}, {c}}, make_params(Params{eps})};
     };
-    return {s("tokens", {2, 3, 16}, 1e-5), s("matrix", {5, 33}, 1e-5), s("vector", {9}, 1e-3), s("long", {2, 1025}, 1e-5),
-            s("no_rows", {0, 4}, 1e-5)};
+    return {s("tokens", {2, 3, 16}, 1e-5), s("matrix", {5, 33}, 1e-5), s("vector", {9}, 1e-3),
+            s("long", {2, 1025}, 1e-5), s("no_rows", {0, 4}, 1e-5)};
   }
 };
 
 struct LayerNormGrad {
   using Params = NoParams;
-  static constexpr OpInfo info{.name = "layer_norm_grad", .doc = "derivatives of layer_norm by x, gamma and beta", .inputs = 5};
+  static constexpr OpInfo info{
+      .name = "layer_norm_grad", .doc = "derivatives of layer_norm by x, gamma and beta", .inputs = 5};
 
   static Types infer(ArgTypes x, const Params&) {
     check("layer_norm_grad", x[1], x.subspan(2, 1));

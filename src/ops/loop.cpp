@@ -40,7 +40,8 @@ class Lowering {
       const bool after = depends_on_reduce(v);
       const Shape& domain = after ? out_.reduced : out_.domain;
       if (g_.type(v).numel() != domain.numel() || (!after && g_.type(v).shape != domain))
-        throw NotALoop{fmt::format("output {} is {}, the loop runs over {}", i, to_string(g_.type(v)), to_string(domain))};
+        throw NotALoop{
+            fmt::format("output {} is {}, the loop runs over {}", i, to_string(g_.type(v)), to_string(domain))};
       LoopSection& section = after ? out_.tail : out_.map;
       section.stores.push_back({emit(section, v, tail_shape(v, after), after), static_cast<int>(i), g_.type(v).dtype});
     }
@@ -58,8 +59,10 @@ class Lowering {
         throw NotALoop{fmt::format("{} is not an elementwise node", n.op->name())};
       }
     }
-    if (reduce_) out_.domain = g_.type(reduce_->inputs[0]).shape;
-    else out_.domain = g_.type(g_.outputs.at(0).value).shape;
+    if (reduce_)
+      out_.domain = g_.type(reduce_->inputs[0]).shape;
+    else
+      out_.domain = g_.type(g_.outputs.at(0).value).shape;
   }
 
   // Behind the reduction, values live over the reduced shape, with reduced axes kept as 1 or dropped.
@@ -88,7 +91,8 @@ class Lowering {
       const Node& n = g_.nodes[static_cast<size_t>(d)];
       if (&n == reduce_) {
         if (!after) throw NotALoop{"a value before the reduction depends on it"};
-        result = push(section, {.op = ScalarOp::arg, .a = kReducedArg, .dtype = g_.type(v).dtype, .from = g_.type(v).dtype});
+        result =
+            push(section, {.op = ScalarOp::arg, .a = kReducedArg, .dtype = g_.type(v).dtype, .from = g_.type(v).dtype});
       } else if (n.is("broadcast")) {
         if (after && depends_on_reduce(n.inputs[0]) && g_.type(n.inputs[0]).numel() != g_.type(v).numel())
           throw NotALoop{"the reduced value is broadcast again"};
@@ -148,7 +152,9 @@ class Lowering {
       }
     }
     section.reads.push_back({input, g_.type(v).dtype, std::move(strides)});
-    return push(section, {.op = ScalarOp::arg, .a = static_cast<int32_t>(section.reads.size() - 1), .dtype = g_.type(v).dtype,
+    return push(section, {.op = ScalarOp::arg,
+                          .a = static_cast<int32_t>(section.reads.size() - 1),
+                          .dtype = g_.type(v).dtype,
                           .from = g_.type(v).dtype});
   }
 

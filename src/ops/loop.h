@@ -40,10 +40,10 @@ struct LoopProgram {
   Shape domain;
   LoopSection map;
   LoopReduce reduce = LoopReduce::none;
-  Ints axes;               // reduced axes of the domain, ascending
+  Ints axes;                  // reduced axes of the domain, ascending
   int32_t reduce_instr = -1;  // of map.instrs
   DType reduce_dtype = DType::f32;
-  Shape reduced;           // the domain with reduced axes of size 1
+  Shape reduced;  // the domain with reduced axes of size 1
   LoopSection tail;
 };
 

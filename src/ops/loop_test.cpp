@@ -1,4 +1,6 @@
 // Loop programs run by a plain evaluator give what the reference interpreter gives.
+#include "ops/loop.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,7 +11,6 @@
 #include "ops/elementwise.h"
 #include "ops/full.h"
 #include "ops/fused.h"
-#include "ops/loop.h"
 #include "ops/matmul.h"
 #include "ops/reduce.h"
 #include "ops/registry.h"
@@ -26,8 +27,8 @@ int64_t offset(const Ints& strides, const Shape& domain, int64_t i) {
 }
 
 // Values of all instructions of a section at point i.
-std::vector<double> run_section(const LoopSection& s, const Shape& domain, int64_t i, const std::vector<HostTensor>& inputs,
-                                double reduced) {
+std::vector<double> run_section(const LoopSection& s, const Shape& domain, int64_t i,
+                                const std::vector<HostTensor>& inputs, double reduced) {
   std::vector<double> v;
   for (const ScalarInstr& instr : s.instrs) {
     const auto at = [&](int32_t k) { return k < 0 ? 0.0 : v.at(static_cast<size_t>(k)); };
@@ -42,7 +43,9 @@ std::vector<double> run_section(const LoopSection& s, const Shape& domain, int64
         }
         break;
       case ScalarOp::constant: v.push_back(instr.value); break;
-      case ScalarOp::convert: v.push_back(is_float(instr.dtype) ? at(instr.a) : round_to(instr.dtype, at(instr.a))); break;
+      case ScalarOp::convert:
+        v.push_back(is_float(instr.dtype) ? at(instr.a) : round_to(instr.dtype, at(instr.a)));
+        break;
       default: v.push_back(apply(instr.op, at(instr.a), at(instr.b), at(instr.c)));
     }
   }
@@ -57,7 +60,8 @@ std::vector<HostTensor> run_loop(const LoopProgram& p, const std::vector<HostTen
   const Ints to = p.reduce == LoopReduce::none ? Ints{} : broadcast_strides(p.reduced, p.domain);
   for (int64_t i = 0; i < p.domain.numel(); ++i) {
     const auto v = run_section(p.map, p.domain, i, inputs, 0);
-    for (const LoopStore& s : p.map.stores) out.at(static_cast<size_t>(s.output)).data.at(static_cast<size_t>(i)) = v.at(static_cast<size_t>(s.instr));
+    for (const LoopStore& s : p.map.stores)
+      out.at(static_cast<size_t>(s.output)).data.at(static_cast<size_t>(i)) = v.at(static_cast<size_t>(s.instr));
     if (p.reduce == LoopReduce::none) continue;
     double& sum = sums.at(static_cast<size_t>(offset(to, p.domain, i)));
     const double x = v.at(static_cast<size_t>(p.reduce_instr));
@@ -65,7 +69,8 @@ std::vector<HostTensor> run_loop(const LoopProgram& p, const std::vector<HostTen
   }
   for (size_t i = 0; i < sums.size(); ++i) {
     const auto v = run_section(p.tail, p.reduced, static_cast<int64_t>(i), inputs, sums[i]);
-    for (const LoopStore& s : p.tail.stores) out.at(static_cast<size_t>(s.output)).data.at(i) = v.at(static_cast<size_t>(s.instr));
+    for (const LoopStore& s : p.tail.stores)
+      out.at(static_cast<size_t>(s.output)).data.at(i) = v.at(static_cast<size_t>(s.instr));
   }
   return out;
 }
@@ -76,7 +81,8 @@ void expect_equal_runs(const LoopProgram& p, const Graph& g, const std::vector<H
   const auto want = interpret(g, inputs, Precision::exact), got = run_loop(p, inputs, types);
   for (size_t k = 0; k < want.size(); ++k)
     for (size_t i = 0; i < want[k].data.size(); ++i)
-      ASSERT_NEAR(want[k].data[i], got[k].data[i], 1e-12 * (1 + std::abs(want[k].data[i]))) << "output " << k << " element " << i;
+      ASSERT_NEAR(want[k].data[i], got[k].data[i], 1e-12 * (1 + std::abs(want[k].data[i])))
+          << "output " << k << " element " << i;
 }
 
 TEST(Loop, EverySampleThatIsALoopRunsAsOne) {
@@ -88,7 +94,8 @@ TEST(Loop, EverySampleThatIsALoopRunsAsOne) {
       const Graph g = sample_graph(*op, s);
       std::string reason;
       const auto p = lower_loop(g.nodes[0], g.types_of(g.nodes[0].inputs), &reason);
-      const bool expected = op->has(kElementwise) || op->has(kReduction) || op == &broadcast_op || op == &full_op || op == &fused_op;
+      const bool expected =
+          op->has(kElementwise) || op->has(kReduction) || op == &broadcast_op || op == &full_op || op == &fused_op;
       EXPECT_EQ(p.has_value(), expected) << reason;
       EXPECT_EQ(reason.empty(), expected);
       if (!p) continue;
@@ -109,7 +116,8 @@ Graph body_of(const Types& in, const std::function<Values(Values)>& build) {
 }
 
 TEST(Loop, BodiesWithBroadcastsReductionsAndTails) {
-  const TensorType m{DType::f32, {4, 6}}, row{DType::f32, {6}}, col{DType::f32, {4, 1}}, one{DType::f32, {}}, ints{DType::i32, {4, 6}};
+  const TensorType m{DType::f32, {4, 6}}, row{DType::f32, {6}}, col{DType::f32, {4, 1}}, one{DType::f32, {}},
+      ints{DType::i32, {4, 6}};
   struct Case {
     const char* label;
     Types in;
@@ -119,22 +127,34 @@ TEST(Loop, BodiesWithBroadcastsReductionsAndTails) {
       {"row and column", {m, row, col, one}, [](Values x) -> Values { return {(x[0] + x[1]) * x[2] - x[3]}; }},
       {"column first", {m, col}, [](Values x) -> Values { return {x[0] * exp(x[1] * 2.0)}; }},
       {"tail with a row", {m, row}, [](Values x) -> Values { return {reduce_sum(x[0], {0}) * x[1] + 1.0}; }},
-      {"tail keeps dims", {m, col}, [](Values x) -> Values { return {sqrt(reduce_sum(square(x[0]), {1}, true) + square(x[1]))}; }},
-      {"tail drops an outer axis", {{DType::f32, {2, 3, 4}}, {DType::f32, {3, 4}}},
+      {"tail keeps dims",
+       {m, col},
+       [](Values x) -> Values { return {sqrt(reduce_sum(square(x[0]), {1}, true) + square(x[1]))}; }},
+      {"tail drops an outer axis",
+       {{DType::f32, {2, 3, 4}}, {DType::f32, {3, 4}}},
        [](Values x) -> Values { return {reduce_max(x[0], {0}) - x[1]}; }},
-      {"tail drops a middle axis", {{DType::f32, {2, 3, 4}}, {DType::f32, {2, 4}}},
+      {"tail drops a middle axis",
+       {{DType::f32, {2, 3, 4}}, {DType::f32, {2, 4}}},
        [](Values x) -> Values { return {reduce_sum(x[0] * 2.0, {1}) * x[1]}; }},
       {"tail to a scalar", {m, one}, [](Values x) -> Values { return {sum_all(x[0]) * x[1]}; }},
-      {"map and tail results", {m, row}, [](Values x) -> Values {
+      {"map and tail results",
+       {m, row},
+       [](Values x) -> Values {
          const Value y = x[0] * x[1];
          const Value s = reduce_sum(y, {1});
          return {y, s, tanh(s)};
        }},
-      {"casts and choice", {m, ints}, [](Values x) -> Values {
+      {"casts and choice",
+       {m, ints},
+       [](Values x) -> Values {
          const Value flag = less(x[0], cast(x[1], DType::f32));
          return {select(flag, x[0], x[0] * 3.0), cast(flag, DType::i32)};
        }},
-      {"mean of a mask", {m}, [](Values x) -> Values { return {reduce_mean(cast(less(x[0], constant_like(x[0], 0.5)), DType::f32), {0, 1})}; }},
+      {"mean of a mask",
+       {m},
+       [](Values x) -> Values {
+         return {reduce_mean(cast(less(x[0], constant_like(x[0], 0.5)), DType::f32), {0, 1})};
+       }},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.label);
@@ -157,7 +177,8 @@ TEST(Loop, RefusalsHaveAReason) {
   const Case cases[] = {
       {"matmul is not an elementwise node", [](Values x) -> Values { return {matmul(x[0], x[0]) + 1.0}; }},
       {"more than one reduction", [](Values x) -> Values { return {reduce_sum(x[0], {0}) + reduce_sum(x[0], {1})}; }},
-      {"output 0 is f32[4, 4], the loop runs over [4, 1]", [](Values x) -> Values { return {x[0] - reduce_sum(x[0], {1}, true)}; }},
+      {"output 0 is f32[4, 4], the loop runs over [4, 1]",
+       [](Values x) -> Values { return {x[0] - reduce_sum(x[0], {1}, true)}; }},
   };
   for (const Case& c : cases) {
     std::string reason;

@@ -16,13 +16,13 @@ struct Matmul {
 
   static Types infer(ArgTypes x, const Params& p) {
     const Shape &a = x[0].shape, &b = x[1].shape;
-    LATHE_USER_CHECK(x[0].dtype == x[1].dtype && is_float(x[0].dtype), "matmul: expected two float tensors of one type, got {} and {}",
-                     to_string(x[0]), to_string(x[1]));
+    LATHE_USER_CHECK(x[0].dtype == x[1].dtype && is_float(x[0].dtype),
+                     "matmul: expected two float tensors of one type, got {} and {}", to_string(x[0]), to_string(x[1]));
     bool fits = a.ndim() >= 2 && a.ndim() == b.ndim();
     for (int i = 0; fits && i < a.ndim() - 2; ++i) fits = a[i] == b[i];
     fits = fits && a.dim(p.trans_a ? -2 : -1) == b.dim(p.trans_b ? -1 : -2);
-    LATHE_USER_CHECK(fits, "matmul: {}{} and {}{} do not fit", to_string(a), p.trans_a ? " transposed" : "", to_string(b),
-                     p.trans_b ? " transposed" : "");
+    LATHE_USER_CHECK(fits, "matmul: {}{} and {}{} do not fit", to_string(a), p.trans_a ? " transposed" : "",
+                     to_string(b), p.trans_b ? " transposed" : "");
     const MatmulDims d = matmul_dims(a, b, p);
     return {{x[0].dtype, a.with_dim(-2, d.m).with_dim(-1, d.n)}};
   }

@@ -44,9 +44,12 @@ struct MaxPool {
     return {{x[0].dtype, geometry("max_pool", x[0].shape, p).y()}};
   }
   static Values vjp(const Vjp& v, const Params& p) { return {max_pool_grad(v.dy(), v.x[0], p)}; }
-  static Cost cost(ArgTypes in, ArgTypes out, const Params& p) { return window_cost("max_pool", in[0].shape, in, out, p); }
+  static Cost cost(ArgTypes in, ArgTypes out, const Params& p) {
+    return window_cost("max_pool", in[0].shape, in, out, p);
+  }
   static void reference(RefOuts y, RefIns x, const Params& p) {
-    for_each_window(pool_geometry("max_pool", x[0].shape(), p), x[0], [&](int64_t from, int64_t to) { y[0][to] = x[0][from]; });
+    for_each_window(pool_geometry("max_pool", x[0].shape(), p), x[0],
+                    [&](int64_t from, int64_t to) { y[0][to] = x[0][from]; });
   }
   static std::vector<Sample> samples() {
     std::vector<Sample> out;
@@ -57,11 +60,12 @@ struct MaxPool {
 
 struct MaxPoolGrad {
   using Params = PoolParams;
-  static constexpr OpInfo info{.name = "max_pool_grad", .doc = "dy added at the maximum of each window of x", .inputs = 2};
+  static constexpr OpInfo info{
+      .name = "max_pool_grad", .doc = "dy added at the maximum of each window of x", .inputs = 2};
   static Types infer(ArgTypes x, const Params& p) {
     const Shape y = geometry("max_pool_grad", x[1].shape, p).y();
-    LATHE_USER_CHECK(is_float(x[1].dtype) && x[0] == (TensorType{x[1].dtype, y}), "max_pool_grad: expected dy {}, got {}",
-                     to_string(y), to_string(x[0]));
+    LATHE_USER_CHECK(is_float(x[1].dtype) && x[0] == (TensorType{x[1].dtype, y}),
+                     "max_pool_grad: expected dy {}, got {}", to_string(y), to_string(x[0]));
     return {x[1]};
   }
   // The position of the maximum does not move with x.
@@ -77,7 +81,8 @@ struct MaxPoolGrad {
   static std::vector<Sample> samples() {
     std::vector<Sample> out;
     for (const PoolSample& s : pool_samples())
-      out.push_back({s.label, {{{DType::f32, pool_geometry("max_pool", s.x, s.p).y()}}, {{DType::f32, s.x}}}, make_params(s.p)});
+      out.push_back(
+          {s.label, {{{DType::f32, pool_geometry("max_pool", s.x, s.p).y()}}, {{DType::f32, s.x}}}, make_params(s.p)});
     return out;
   }
 };
@@ -86,8 +91,9 @@ struct MaxPoolPick {
   using Params = PoolParams;
   static constexpr OpInfo info{.name = "max_pool_pick", .doc = "t at the maximum of each window of x", .inputs = 2};
   static Types infer(ArgTypes x, const Params& p) {
-    LATHE_USER_CHECK(is_float(x[1].dtype) && x[0] == x[1], "max_pool_pick: expected two float tensors of one type, got {} and {}",
-                     to_string(x[0]), to_string(x[1]));
+    LATHE_USER_CHECK(is_float(x[1].dtype) && x[0] == x[1],
+                     "max_pool_pick: expected two float tensors of one type, got {} and {}", to_string(x[0]),
+                     to_string(x[1]));
     return {{x[0].dtype, geometry("max_pool_pick", x[1].shape, p).y()}};
   }
   static Values vjp(const Vjp& v, const Params& p) { return {max_pool_grad(v.dy(), v.x[1], p), Value()}; }

@@ -87,8 +87,9 @@ TEST(Samples, ExpansionsEqualTheReference) {
     if (!op.is_composite()) return;
     ++composites;
     const Graph g = sample_graph(op, s);
-    const Graph expanded = rebuild(
-        g, [](Rebuild& r, const Node& n) -> std::optional<Values> { return expand_node(r.builder(), n, r.mapped(n.inputs)); });
+    const Graph expanded = rebuild(g, [](Rebuild& r, const Node& n) -> std::optional<Values> {
+      return expand_node(r.builder(), n, r.mapped(n.inputs));
+    });
     verify(expanded, Level::tensor);
     for (const Node& n : expanded.nodes) EXPECT_NE(n.op, &op) << "expands into itself";
     const auto inputs = sample_inputs(s, seed);

@@ -16,12 +16,13 @@ struct Pad {
     const Shape& s = x[0].shape;
     const size_t n = static_cast<size_t>(s.ndim());
     LATHE_USER_CHECK(p.low.size() == n && p.high.size() == n && p.interior.size() == n,
-                     "pad: {} needs {} entries in low, high and interior, got {}, {} and {}", to_string(s), n, p.low.size(),
-                     p.high.size(), p.interior.size());
+                     "pad: {} needs {} entries in low, high and interior, got {}, {} and {}", to_string(s), n,
+                     p.low.size(), p.high.size(), p.interior.size());
     Ints out;
     for (size_t i = 0; i < n; ++i) {
       LATHE_USER_CHECK(p.low[i] >= 0 && p.high[i] >= 0 && p.interior[i] >= 0,
-                       "pad: axis {}: low {}, high {}, interior {}: expected none below 0", i, p.low[i], p.high[i], p.interior[i]);
+                       "pad: axis {}: low {}, high {}, interior {}: expected none below 0", i, p.low[i], p.high[i],
+                       p.interior[i]);
       const int64_t dim = s[static_cast<int>(i)];
       const int64_t gaps = dim == 0 ? 0 : checked_mul(dim - 1, p.interior[i], "pad");
       out.push_back(checked_add(checked_add(dim, gaps, "pad"), checked_add(p.low[i], p.high[i], "pad"), "pad"));
@@ -49,7 +50,8 @@ struct Pad {
 
   static std::vector<Sample> samples() {
     const auto s = [](const char* label, Shape shape, Ints low, Ints high, Ints interior, double value = 0) {
-      return Sample{label, {{{DType::f32, shape}}},
+      return Sample{label,
+                    {{{DType::f32, shape}}},
                     make_params(Params{std::move(low), std::move(high), std::move(interior), value})};
     };
     return {s("rows", {3, 5}, {1, 0}, {2, 0}, {0, 0}),
@@ -68,7 +70,8 @@ constinit const OpDef pad_op = make_op<Pad>();
 
 Value pad(Value x, Ints low, Ints high, double value, Ints interior) {
   if (interior.empty()) interior.assign(low.size(), 0);
-  return x.builder().add1(pad_op, std::span(&x, 1), PadParams{std::move(low), std::move(high), std::move(interior), value});
+  return x.builder().add1(pad_op, std::span(&x, 1),
+                          PadParams{std::move(low), std::move(high), std::move(interior), value});
 }
 
 }  // namespace lathe

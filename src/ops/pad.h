@@ -1,4 +1,5 @@
-// pad: puts `value` around the input and between its elements: output[low + i * (interior + 1)] = x[i] along every axis.
+// pad: puts `value` around the input and between its elements: output[low + i * (interior + 1)] = x[i] along every
+// axis.
 #pragma once
 
 #include "ir/builder.h"

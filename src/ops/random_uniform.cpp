@@ -11,16 +11,20 @@ uint64_t whole(double v) { return static_cast<uint64_t>(static_cast<int64_t>(rou
 
 struct RandomUniform {
   using Params = RandomUniformParams;
-  static constexpr OpInfo info{
-      .name = "random_uniform", .doc = "numbers in [0, 1) from key {seed, step} and sample indices", .inputs = 2, .traits = kRandom};
+  static constexpr OpInfo info{.name = "random_uniform",
+                               .doc = "numbers in [0, 1) from key {seed, step} and sample indices",
+                               .inputs = 2,
+                               .traits = kRandom};
 
   static Types infer(ArgTypes x, const Params& p) {
-    LATHE_USER_CHECK(x[0] == (TensorType{DType::i64, {2}}), "random_uniform: the key must be i64[2], got {}", to_string(x[0]));
-    LATHE_USER_CHECK(p.stream >= 0 && p.stream <= std::numeric_limits<uint32_t>::max(), "random_uniform: stream {} is outside of [0, 2^32)",
-                     p.stream);
+    LATHE_USER_CHECK(x[0] == (TensorType{DType::i64, {2}}), "random_uniform: the key must be i64[2], got {}",
+                     to_string(x[0]));
+    LATHE_USER_CHECK(p.stream >= 0 && p.stream <= std::numeric_limits<uint32_t>::max(),
+                     "random_uniform: stream {} is outside of [0, 2^32)", p.stream);
     const Shape shape(p.shape);
     LATHE_USER_CHECK(shape.ndim() >= 1 && x[1] == (TensorType{DType::i64, {shape[0]}}),
-                     "random_uniform: shape {} needs one i64 index per sample, got {}", to_string(shape), to_string(x[1]));
+                     "random_uniform: shape {} needs one i64 index per sample, got {}", to_string(shape),
+                     to_string(x[1]));
     return {{DType::f32, shape}};
   }
 

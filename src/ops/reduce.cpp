@@ -66,9 +66,15 @@ std::vector<Sample> reduce_samples() {
   const auto s = [](const char* label, Shape shape, Ints axes, bool keep = false) {
     return Sample{label, {{{DType::f32, shape}}}, make_params(ReduceParams{std::move(axes), keep})};
   };
-  return {s("rows", {4, 33}, {1}),          s("columns", {70, 5}, {0}),      s("all", {3, 4, 5}, {0, 1, 2}),
-          s("keep", {3, 9}, {1}, true),     s("outer", {6, 5, 7}, {0, 2}),   s("middle", {3, 8, 5}, {1}),
-          s("long", {2, 5000}, {1}),        s("tall", {3000, 3}, {0}),       s("none", {3, 4}, {}),
+  return {s("rows", {4, 33}, {1}),
+          s("columns", {70, 5}, {0}),
+          s("all", {3, 4, 5}, {0, 1, 2}),
+          s("keep", {3, 9}, {1}, true),
+          s("outer", {6, 5, 7}, {0, 2}),
+          s("middle", {3, 8, 5}, {1}),
+          s("long", {2, 5000}, {1}),
+          s("tall", {3000, 3}, {0}),
+          s("none", {3, 4}, {}),
           s("channels", {4, 5, 5, 6}, {0, 1, 2}),
           {"i32", {{{DType::i32, {5, 6}}, -9, 9}}, make_params(ReduceParams{{1}, false})}};
 }
@@ -92,7 +98,8 @@ struct ReduceSum {
 
 struct ReduceMax {
   using Params = ReduceParams;
-  static constexpr OpInfo info{.name = "reduce_max", .doc = "maximum over axes; NaN if any is", .inputs = 1, .traits = kReduction};
+  static constexpr OpInfo info{
+      .name = "reduce_max", .doc = "maximum over axes; NaN if any is", .inputs = 1, .traits = kReduction};
   static Types infer(ArgTypes x, const Params& p) {
     for (int64_t a : p.axes)
       LATHE_USER_CHECK(a < 0 || a >= x[0].shape.ndim() || x[0].shape[static_cast<int>(a)] > 0,

@@ -7,7 +7,8 @@ namespace {
 
 struct Reshape {
   using Params = ReshapeParams;
-  static constexpr OpInfo info{.name = "reshape", .doc = "another shape for the same elements", .inputs = 1, .traits = kView};
+  static constexpr OpInfo info{
+      .name = "reshape", .doc = "another shape for the same elements", .inputs = 1, .traits = kView};
   static Types infer(ArgTypes x, const Params& p) {
     const Shape to(p.shape);
     LATHE_USER_CHECK(to.numel() == x[0].numel(), "reshape: {} has {} elements, {} has {}", to_string(x[0].shape),

@@ -139,10 +139,14 @@ double evaluate(const ScalarExpr& e, std::span<const double> inputs) {
   for (size_t k = 0; k < e.instrs.size(); ++k) {
     const ScalarInstr& i = e.instrs[k];
     const auto at = [&](int32_t j) { return j >= 0 ? r[j] : 0.0; };
-    if (i.op == ScalarOp::arg) r[k] = inputs[static_cast<size_t>(i.a)];
-    else if (i.op == ScalarOp::constant) r[k] = i.value;
-    else if (i.op == ScalarOp::convert) r[k] = round_to(i.dtype, r[i.a]);
-    else r[k] = apply(i.op, at(i.a), at(i.b), at(i.c));
+    if (i.op == ScalarOp::arg)
+      r[k] = inputs[static_cast<size_t>(i.a)];
+    else if (i.op == ScalarOp::constant)
+      r[k] = i.value;
+    else if (i.op == ScalarOp::convert)
+      r[k] = round_to(i.dtype, r[i.a]);
+    else
+      r[k] = apply(i.op, at(i.a), at(i.b), at(i.c));
   }
   return r[e.instrs.size() - 1];
 }

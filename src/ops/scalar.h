@@ -15,15 +15,38 @@ namespace lathe {
 enum class ScalarOp : uint8_t {
   arg,       // input number `a`
   constant,  // `value`
-  add, sub, mul, div, max, min, pow,
-  eq, lt, le, logical_and, logical_or, logical_not,
-  select,    // a ? b : c
-  neg, abs, exp, log, sqrt, rsqrt, tanh, sigmoid, erf, sin, cos, floor, is_finite,
-  convert,   // a, from `from` to `dtype`
+  add,
+  sub,
+  mul,
+  div,
+  max,
+  min,
+  pow,
+  eq,
+  lt,
+  le,
+  logical_and,
+  logical_or,
+  logical_not,
+  select,  // a ? b : c
+  neg,
+  abs,
+  exp,
+  log,
+  sqrt,
+  rsqrt,
+  tanh,
+  sigmoid,
+  erf,
+  sin,
+  cos,
+  floor,
+  is_finite,
+  convert,  // a, from `from` to `dtype`
 };
 
 std::string_view to_string(ScalarOp);
-int arity(ScalarOp);  // instruction operands: 0 to 3
+int arity(ScalarOp);                                   // instruction operands: 0 to 3
 double apply(ScalarOp, double a, double b, double c);  // arg, constant and convert are not for it
 
 struct ScalarInstr {

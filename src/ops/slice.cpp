@@ -18,10 +18,11 @@ struct Slice {
                      p.sizes.size(), p.steps.size());
     for (size_t i = 0; i < n; ++i) {
       const int64_t dim = s[static_cast<int>(i)], start = p.starts[i], size = p.sizes[i], step = p.steps[i];
-      LATHE_USER_CHECK(start >= 0 && size >= 0 && step >= 1, "slice: axis {}: start {}, size {}, step {}", i, start, size, step);
+      LATHE_USER_CHECK(start >= 0 && size >= 0 && step >= 1, "slice: axis {}: start {}, size {}, step {}", i, start,
+                       size, step);
       const int64_t last = size == 0 ? start : checked_add(start, checked_mul(size - 1, step, "slice"), "slice");
-      LATHE_USER_CHECK(size == 0 ? last <= dim : last < dim, "slice: axis {}: start {}, size {}, step {} exceed {}", i, start,
-                       size, step, dim);
+      LATHE_USER_CHECK(size == 0 ? last <= dim : last < dim, "slice: axis {}: start {}, size {}, step {} exceed {}", i,
+                       start, size, step, dim);
     }
     return {{x[0].dtype, Shape(p.sizes)}};
   }
@@ -49,7 +50,8 @@ struct Slice {
 
   static std::vector<Sample> samples() {
     const auto s = [](const char* label, Shape shape, Ints starts, Ints sizes, Ints steps) {
-      return Sample{label, {{{DType::f32, shape}}}, make_params(Params{std::move(starts), std::move(sizes), std::move(steps)})};
+      return Sample{
+          label, {{{DType::f32, shape}}}, make_params(Params{std::move(starts), std::move(sizes), std::move(steps)})};
     };
     return {s("rows", {7, 5}, {2, 0}, {3, 5}, {1, 1}),
             s("columns", {4, 40}, {0, 7}, {4, 21}, {1, 1}),
@@ -68,7 +70,8 @@ constinit const OpDef slice_op = make_op<Slice>();
 
 Value slice(Value x, Ints starts, Ints sizes, Ints steps) {
   if (steps.empty()) steps.assign(sizes.size(), 1);
-  return x.builder().add1(slice_op, std::span(&x, 1), SliceParams{std::move(starts), std::move(sizes), std::move(steps)});
+  return x.builder().add1(slice_op, std::span(&x, 1),
+                          SliceParams{std::move(starts), std::move(sizes), std::move(steps)});
 }
 
 Value slice_axis(Value x, int axis, int64_t start, int64_t size) {

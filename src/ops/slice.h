@@ -17,8 +17,8 @@ struct SliceParams {
   }
 };
 
-Value slice(Value x, Ints starts, Ints sizes, Ints steps = {});             // no steps: all 1
-Value slice_axis(Value x, int axis, int64_t start, int64_t size);           // along one axis, whole along the others
+Value slice(Value x, Ints starts, Ints sizes, Ints steps = {});    // no steps: all 1
+Value slice_axis(Value x, int axis, int64_t start, int64_t size);  // along one axis, whole along the others
 extern const OpDef slice_op;
 
 }  // namespace lathe

@@ -101,7 +101,8 @@ struct SoftmaxGrad {
 
 struct LogSoftmaxGrad {
   using Params = NoParams;
-  static constexpr OpInfo info{.name = "log_softmax_grad", .doc = "derivative of log_softmax from dy and y", .inputs = 2};
+  static constexpr OpInfo info{
+      .name = "log_softmax_grad", .doc = "derivative of log_softmax from dy and y", .inputs = 2};
   static Types infer(ArgTypes x, const Params&) { return infer_rows("log_softmax_grad", x); }
   static Values expand(Builder&, ArgValues x, const Params&) {
     return {x[0] - exp(x[1]) * reduce_sum(x[0], {-1}, true)};

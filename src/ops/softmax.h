@@ -1,4 +1,5 @@
-// softmax and log_softmax over the last axis, stable for any finite input, and their derivatives in terms of the result.
+// softmax and log_softmax over the last axis, stable for any finite input, and their derivatives in terms of the
+// result.
 //   softmax_grad(dy, y) -> dx = y * (dy - sum(dy * y))
 //   log_softmax_grad(dy, y) -> dx = dy - exp(y) * sum(dy)
 #pragma once

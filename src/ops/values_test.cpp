@@ -42,7 +42,8 @@ HostTensor i64(Shape s, Numbers data) { return {{DType::i64, s}, std::move(data)
 std::vector<Numbers> run_all(const std::vector<HostTensor>& inputs, const std::function<Values(const Values&)>& build) {
   Builder b("values");
   Values x;
-  for (size_t i = 0; i < inputs.size(); ++i) x.push_back(b.input(inputs[i].type, InputKind::batch, "x" + std::to_string(i)));
+  for (size_t i = 0; i < inputs.size(); ++i)
+    x.push_back(b.input(inputs[i].type, InputKind::batch, "x" + std::to_string(i)));
   const Values y = build(x);
   for (size_t i = 0; i < y.size(); ++i) b.output(y[i], OutputKind::result, "y" + std::to_string(i));
   std::vector<Numbers> out;
@@ -69,10 +70,16 @@ TEST(Conv2d, KnownValues) {
   expect_near(run({x, w}, [](const Values& v) { return conv2d(v[0], v[1], {}); }), {37, 47, 67, 77});
   expect_near(run({x, w}, [](const Values& v) { return conv2d(v[0], v[1], {.stride_h = 2, .stride_w = 2}); }), {37});
   // Padding above and on the left: the first output sees only x[0][0], through the last tap.
-  expect_near(run({x, w}, [](const Values& v) { return conv2d(v[0], v[1], {.stride_h = 3, .stride_w = 3, .pad_top = 1, .pad_left = 1}); }), {4});
-  expect_near(run({x, w}, [](const Values& v) { return conv2d(v[0], v[1], {.dilation_h = 2, .dilation_w = 2}); }), {1 + 2 * 3 + 3 * 7 + 4 * 9});
+  expect_near(run({x, w},
+                  [](const Values& v) {
+                    return conv2d(v[0], v[1], {.stride_h = 3, .stride_w = 3, .pad_top = 1, .pad_left = 1});
+                  }),
+              {4});
+  expect_near(run({x, w}, [](const Values& v) { return conv2d(v[0], v[1], {.dilation_h = 2, .dilation_w = 2}); }),
+              {1 + 2 * 3 + 3 * 7 + 4 * 9});
   // Two groups of one channel: each output channel sees its own input channel.
-  expect_near(run({f32({1, 1, 1, 2}, {3, 5}), f32({2, 1, 1, 1}, {10, 100})}, [](const Values& v) { return conv2d(v[0], v[1], {.groups = 2}); }),
+  expect_near(run({f32({1, 1, 1, 2}, {3, 5}), f32({2, 1, 1, 1}, {10, 100})},
+                  [](const Values& v) { return conv2d(v[0], v[1], {.groups = 2}); }),
               {30, 500});
 }
 
@@ -85,7 +92,8 @@ TEST(Conv2d, DerivativesAreTransposes) {
     const TensorType ty{DType::f32, conv_geometry(tx.shape, tw.shape, p).y()};
     const auto values = [](const TensorType& t, uint32_t stream) {
       HostTensor out{t, Numbers(static_cast<size_t>(t.numel()))};
-      for (size_t i = 0; i < out.data.size(); ++i) out.data[i] = static_cast<double>(CounterRng(1, stream, 0, 0).uniform(i)) - 0.5;
+      for (size_t i = 0; i < out.data.size(); ++i)
+        out.data[i] = static_cast<double>(CounterRng(1, stream, 0, 0).uniform(i)) - 0.5;
       return out;
     };
     const auto out = run_all({values(tx, 0), values(tw, 1), values(ty, 2)}, [&](const Values& v) -> Values {
@@ -101,7 +109,9 @@ TEST(Conv2d, DerivativesAreTransposes) {
 
 TEST(MaxPool, FirstOfEqualsPaddingNeverAndNanAlways) {
   const PoolParams all{.kernel_h = 2, .kernel_w = 2};
-  const auto pools = [&](const Values& v) -> Values { return {max_pool(v[0], all), max_pool_grad(v[1], v[0], all), max_pool_pick(v[2], v[0], all)}; };
+  const auto pools = [&](const Values& v) -> Values {
+    return {max_pool(v[0], all), max_pool_grad(v[1], v[0], all), max_pool_pick(v[2], v[0], all)};
+  };
   const HostTensor dy = f32({1, 1, 1, 1}, {7}), t = f32({1, 2, 2, 1}, {10, 20, 30, 40});
   auto out = run_all({f32({1, 2, 2, 1}, {1, 3, 3, 2}), dy, t}, pools);
   EXPECT_EQ(out[0], (Numbers{3}));
@@ -111,19 +121,22 @@ TEST(MaxPool, FirstOfEqualsPaddingNeverAndNanAlways) {
   EXPECT_TRUE(std::isnan(out[0][0]));
   EXPECT_EQ(out[1], (Numbers{0, 7, 0, 0}));
   const PoolParams padded{.kernel_h = 2, .kernel_w = 2, .pad_top = 1, .pad_bottom = 1, .pad_left = 1, .pad_right = 1};
-  EXPECT_EQ(run({f32({1, 1, 1, 1}, {-5})}, [&](const Values& v) { return max_pool(v[0], padded); }), (Numbers{-5, -5, -5, -5}));
+  EXPECT_EQ(run({f32({1, 1, 1, 1}, {-5})}, [&](const Values& v) { return max_pool(v[0], padded); }),
+            (Numbers{-5, -5, -5, -5}));
 }
 
 TEST(AvgPool, PaddingCountsAsZeros) {
   const PoolParams padded{.kernel_h = 2, .kernel_w = 2, .pad_top = 1, .pad_left = 1};
-  expect_near(run({f32({1, 2, 2, 1}, {4, 8, 12, 16})}, [&](const Values& v) { return avg_pool(v[0], padded); }), {1, 3, 4, 10});
+  expect_near(run({f32({1, 2, 2, 1}, {4, 8, 12, 16})}, [&](const Values& v) { return avg_pool(v[0], padded); }),
+              {1, 3, 4, 10});
 }
 
 TEST(Softmax, StableAndNormalised) {
   const HostTensor x = f32({2, 3}, {1e4, 1e4 + 1, 1e4 + 2, -1e4, 0, 1});
   const auto out = run_all({x}, [](const Values& v) -> Values { return {softmax(v[0]), log_softmax(v[0])}; });
   const double z = 1 + std::exp(-1) + std::exp(-2);
-  expect_near(out[0], {std::exp(-2) / z, std::exp(-1) / z, 1 / z, 0, 1 / (1 + std::exp(1)), std::exp(1) / (1 + std::exp(1))});
+  expect_near(out[0],
+              {std::exp(-2) / z, std::exp(-1) / z, 1 / z, 0, 1 / (1 + std::exp(1)), std::exp(1) / (1 + std::exp(1))});
   expect_near({out[1][0], out[1][1], out[1][2]}, {-2 - std::log(z), -1 - std::log(z), -std::log(z)});
   EXPECT_NEAR(out[1][3], -1e4 - 1 - std::log1p(std::exp(-1)), 1e-9);
 }
@@ -134,12 +147,15 @@ TEST(CrossEntropy, KnownValues) {
   const double lse = std::log(1 + std::exp(-1) + std::exp(-2));
   expect_near(run({x, labels}, [](const Values& v) { return cross_entropy(v[0], v[1]); }), {lse, lse + 1});
   EXPECT_NEAR(lse, 0.4076059644443803, 1e-15);
-  expect_near(run({x, labels}, [](const Values& v) { return cross_entropy(v[0], v[1], 0.1); }), {lse + 0.1, lse + 1 - 0.1 * 0});
+  expect_near(run({x, labels}, [](const Values& v) { return cross_entropy(v[0], v[1], 0.1); }),
+              {lse + 0.1, lse + 1 - 0.1 * 0});
 }
 
 TEST(Norms, StatisticsAndScale) {
   const HostTensor x = f32({2, 2}, {1, 3, 10, 14}), gamma = f32({2}, {1, 2}), beta = f32({2}, {0, 5});
-  auto out = run_all({x, gamma, beta}, [](const Values& v) { return v[0].builder().add(layer_norm_op, v, make_params(LayerNormParams{0})); });
+  auto out = run_all({x, gamma, beta}, [](const Values& v) {
+    return v[0].builder().add(layer_norm_op, v, make_params(LayerNormParams{0}));
+  });
   expect_near(out[0], {-1, 7, -1, 7});
   expect_near(out[1], {2, 12});
   expect_near(out[2], {1, 0.5});
@@ -164,8 +180,10 @@ TEST(Attention, MeansAndMasks) {
 
 TEST(Gather, RowsAndTheirSums) {
   const HostTensor table = f32({3, 2}, count(6)), ids = i32({2, 2}, {2, 0, 2, 2});
-  EXPECT_EQ(run({table, ids}, [](const Values& v) { return embedding(v[0], v[1]); }), (Numbers{5, 6, 1, 2, 5, 6, 5, 6}));
-  EXPECT_EQ(run({ids, f32({2, 2, 1}, {1, 10, 100, 1000})}, [](const Values& v) { return scatter_add(v[0], v[1], 4); }), (Numbers{10, 0, 1101, 0}));
+  EXPECT_EQ(run({table, ids}, [](const Values& v) { return embedding(v[0], v[1]); }),
+            (Numbers{5, 6, 1, 2, 5, 6, 5, 6}));
+  EXPECT_EQ(run({ids, f32({2, 2, 1}, {1, 10, 100, 1000})}, [](const Values& v) { return scatter_add(v[0], v[1], 4); }),
+            (Numbers{10, 0, 1101, 0}));
 }
 
 TEST(ArgMax, FirstOfEqualsAndNan) {
@@ -178,8 +196,10 @@ TEST(SlicePadConcat, MoveElements) {
   const HostTensor x = f32({2, 4}, count(8));
   EXPECT_EQ(run({x}, [](const Values& v) { return slice(v[0], {1, 0}, {1, 2}, {1, 3}); }), (Numbers{5, 8}));
   EXPECT_EQ(run({x}, [](const Values& v) { return slice_axis(v[0], -1, 2, 2); }), (Numbers{3, 4, 7, 8}));
-  EXPECT_EQ(run({f32({2}, {1, 2})}, [](const Values& v) { return pad(v[0], {1}, {2}, 9, {1}); }), (Numbers{9, 1, 9, 2, 9, 9}));
-  EXPECT_EQ(run({x, f32({2, 1}, {-1, -2})}, [](const Values& v) { return concat(v, 1); }), (Numbers{1, 2, 3, 4, -1, 5, 6, 7, 8, -2}));
+  EXPECT_EQ(run({f32({2}, {1, 2})}, [](const Values& v) { return pad(v[0], {1}, {2}, 9, {1}); }),
+            (Numbers{9, 1, 9, 2, 9, 9}));
+  EXPECT_EQ(run({x, f32({2, 1}, {-1, -2})}, [](const Values& v) { return concat(v, 1); }),
+            (Numbers{1, 2, 3, 4, -1, 5, 6, 7, 8, -2}));
   EXPECT_EQ(run({x}, [](const Values& v) { return transpose(v[0], {1, 0}); }), (Numbers{1, 5, 2, 6, 3, 7, 4, 8}));
 }
 
@@ -187,7 +207,9 @@ TEST(RandomUniform, DependsOnTheSampleNotOnItsPlace) {
   const HostTensor key = i64({2}, {123456789012345, 7});
   const auto draw = [&](Numbers index) {
     const int64_t n = static_cast<int64_t>(index.size());
-    return run({key, i64({n}, std::move(index))}, [&](const Values& v) { return random_uniform(v[0], v[1], 9, {n, 5}); });
+    return run({key, i64({n}, std::move(index))}, [&](const Values& v) {
+      return random_uniform(v[0], v[1], 9, {n, 5});
+    });
   };
   const Numbers a = draw({4, 1000000}), b = draw({1000000, 3, 4});
   for (size_t j = 0; j < 5; ++j) {
@@ -211,13 +233,15 @@ TEST(Dropout, KeepsItsShareScaledUp) {
   EXPECT_NE(y, other);
   // A masked infinity or NaN is gone, not NaN.
   Numbers bad(4000, std::numeric_limits<double>::infinity());
-  for (double v : run({f32({4, 1000}, bad), key, index}, [](const Values& u) { return dropout(u[0], u[1], u[2], 0.25, 3); }))
+  for (double v :
+       run({f32({4, 1000}, bad), key, index}, [](const Values& u) { return dropout(u[0], u[1], u[2], 0.25, 3); }))
     EXPECT_FALSE(std::isnan(v));
 }
 
 TEST(Functions, ReturnTheirArgumentWhereNothingIsToDo) {
   Builder b("g");
-  const Value x = b.input({DType::f32, {2, 3}}, InputKind::batch, "x"), key = b.input({DType::i64, {2}}, InputKind::batch, "k");
+  const Value x = b.input({DType::f32, {2, 3}}, InputKind::batch, "x"),
+              key = b.input({DType::i64, {2}}, InputKind::batch, "k");
   EXPECT_EQ(dropout(x, key, key, 0, 1).id(), x.id());
   EXPECT_EQ(concat(std::span(&x, 1), -1).id(), x.id());
   EXPECT_EQ(transpose(x, {0, 1}).id(), x.id());

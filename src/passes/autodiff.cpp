@@ -18,7 +18,8 @@ int32_t first_grad(const Graph& g) {
 
 // Nodes that lie between the wrt values and the loss of a grad node: the ones whose rules are needed.
 std::vector<bool> active_nodes(const Graph& g, const Node& grad, int32_t end) {
-  std::vector<bool> from_wrt(g.types.size(), false), to_loss(g.types.size(), false), active(static_cast<size_t>(end), false);
+  std::vector<bool> from_wrt(g.types.size(), false), to_loss(g.types.size(), false),
+      active(static_cast<size_t>(end), false);
   for (size_t i = 1; i < grad.inputs.size(); ++i) from_wrt[static_cast<size_t>(grad.inputs[i])] = true;
   const auto any = [](const std::vector<ValueId>& values, const std::vector<bool>& set) {
     return std::ranges::any_of(values, [&](ValueId v) { return set[static_cast<size_t>(v)]; });
@@ -77,7 +78,8 @@ Values differentiate(Builder& b, Value loss, const Values& wrt, const std::vecto
     if (!any) continue;
     b.set_origin("grad:" + n.origin);
     const Values dx = n.op->vjp(Vjp{b, x, y, dy}, n.params.get());
-    LATHE_CHECK(dx.size() == x.size(), "vjp of {} gives {} cotangents for {} inputs", n.op->name(), dx.size(), x.size());
+    LATHE_CHECK(dx.size() == x.size(), "vjp of {} gives {} cotangents for {} inputs", n.op->name(), dx.size(),
+                x.size());
     for (size_t i = 0; i < dx.size(); ++i) {
       if (!dx[i].valid() || !is_float(x[i].dtype())) continue;
       LATHE_CHECK(dx[i].type() == x[i].type(), "vjp of {}: cotangent {} is {}, the input {}", n.op->name(), i,

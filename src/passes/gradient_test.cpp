@@ -53,7 +53,8 @@ using Inputs = std::vector<HostTensor>;
 
 Inputs moved(Inputs x, const Inputs& direction, double by) {
   for (size_t k = 0; k < x.size(); ++k)
-    for (size_t i = 0; i < x[k].data.size() && i < direction[k].data.size(); ++i) x[k].data[i] += by * direction[k].data[i];
+    for (size_t i = 0; i < x[k].data.size() && i < direction[k].data.size(); ++i)
+      x[k].data[i] += by * direction[k].data[i];
   return x;
 }
 
@@ -87,7 +88,8 @@ Checked checked_graphs(const OpDef& op, const Sample& s, uint64_t seed) {
   const auto build = [&](bool with_gradients) {
     Builder b("check");
     Values x;
-    for (size_t i = 0; i < s.inputs.size(); ++i) x.push_back(b.input(s.inputs[i].type, InputKind::batch, "x" + std::to_string(i)));
+    for (size_t i = 0; i < s.inputs.size(); ++i)
+      x.push_back(b.input(s.inputs[i].type, InputKind::batch, "x" + std::to_string(i)));
     Value loss;
     Inputs weights;
     for (const Value& y : b.add(op, x, s.params)) {
@@ -137,7 +139,9 @@ TEST(Gradient, EveryOpAndSampleAgreesWithFiniteDifferences) {
       const auto gradients = interpret(g.gradients, g.inputs, Precision::exact);
       Dot dot;
       for (size_t k = 0; k < g.wrt.size(); ++k) dot.add(gradients[k].data, direction[g.wrt[k]].data);
-      const auto loss = [&](double by) { return interpret(g.loss, moved(g.inputs, direction, by), Precision::exact)[0].data; };
+      const auto loss = [&](double by) {
+        return interpret(g.loss, moved(g.inputs, direction, by), Precision::exact)[0].data;
+      };
       std::string misses;
       bool agrees = false;
       for (const Step& step : kSteps) {
@@ -241,15 +245,18 @@ TEST(SecondOrder, StridedGroupedConvAvgPool) {
 }
 
 TEST(SecondOrder, Softmax) {
-  check_hessian({{floats({3, 5}), floats({3, 5})}, [](const Values& x) { return sum_all(square(softmax(x[0]) * x[1])); }}, 4);
-  check_hessian({{floats({3, 5}), floats({3, 5})}, [](const Values& x) { return sum_all(square(log_softmax(x[0])) * x[1]); }}, 5);
+  check_hessian(
+      {{floats({3, 5}), floats({3, 5})}, [](const Values& x) { return sum_all(square(softmax(x[0]) * x[1])); }}, 4);
+  check_hessian(
+      {{floats({3, 5}), floats({3, 5})}, [](const Values& x) { return sum_all(square(log_softmax(x[0])) * x[1]); }}, 5);
 }
 
 TEST(SecondOrder, CrossEntropy) {
   for (double smoothing : {0.0, 0.1})
-    check_hessian({{floats({4, 3}), floats({3, 6}), labels(4, 6)},
-                   [=](const Values& x) { return sum_all(square(cross_entropy(matmul(x[0], x[1]), x[2], smoothing))); }},
-                  6);
+    check_hessian(
+        {{floats({4, 3}), floats({3, 6}), labels(4, 6)},
+         [=](const Values& x) { return sum_all(square(cross_entropy(matmul(x[0], x[1]), x[2], smoothing))); }},
+        6);
 }
 
 TEST(SecondOrder, LayerNorm) {
@@ -319,8 +326,8 @@ TEST(HigherOrder, MamlTwoStepsAgreesWithTheClosedForm) {
   verify(g, Level::lowered, "autodiff");
 
   const double r = 0.3;
-  const auto vw = random_values(n, 1), va = random_values(n, 2, 0.2, 2), vt = random_values(n, 3), vb = random_values(n, 4, 0.2, 2),
-             vs = random_values(n, 5);
+  const auto vw = random_values(n, 1), va = random_values(n, 2, 0.2, 2), vt = random_values(n, 3),
+             vb = random_values(n, 4, 0.2, 2), vs = random_values(n, 5);
   const auto got = interpret(g, {{vec, vw}, {one, {r}}, {vec, va}, {vec, vt}, {vec, vb}, {vec, vs}}, Precision::exact);
   double drate = 0;
   for (size_t i = 0; i < n; ++i) {

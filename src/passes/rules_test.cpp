@@ -30,7 +30,8 @@ Graph graph_of(const Example& e, const std::string& body) {
 
 const char* kA = "input %0: f32[2, 3] batch \"a\"\n";
 const char* kAB = "input %0: f32[2, 3] batch \"a\"\n input %1: f32[2, 3] batch \"b\"\n";
-const char* kFlags = "input %0: bool[2, 3] batch \"a\"\n input %1: f32[2, 3] batch \"b\"\n input %2: f32[2, 3] batch \"c\"\n";
+const char* kFlags =
+    "input %0: bool[2, 3] batch \"a\"\n input %1: f32[2, 3] batch \"b\"\n input %2: f32[2, 3] batch \"c\"\n";
 
 const Example kExamples[] = {
     // Numbers.
@@ -67,7 +68,8 @@ const Example kExamples[] = {
     {"select_same", kFlags, "%3: f32[2, 3] = select(%0, %1, %1)", "%1"},
     {"cast_same", kA, "%1: f32[2, 3] = cast(%0) {dtype=f32}", "%0"},
     {"cast_cast", "input %0: u8[2, 3] batch \"a\"\n",
-     "%1: i32[2, 3] = cast(%0) {dtype=i32}\n %2: f32[2, 3] = cast(%1) {dtype=f32}", "%1: f32[2, 3] = cast(%0) {dtype=f32}"},
+     "%1: i32[2, 3] = cast(%0) {dtype=i32}\n %2: f32[2, 3] = cast(%1) {dtype=f32}",
+     "%1: f32[2, 3] = cast(%0) {dtype=f32}"},
     // Shapes.
     {"reshape_same", kA, "%1: f32[2, 3] = reshape(%0) {shape=[2, 3]}", "%0"},
     {"reshape_reshape", kA, "%1: f32[6] = reshape(%0) {shape=[6]}\n %2: f32[3, 2] = reshape(%1) {shape=[3, 2]}",
@@ -104,27 +106,34 @@ const Example kExamples[] = {
      " %3: f32[5, 3] = pad(%2) {low=[1, 0], high=[0, 0], interior=[0, 0], value=0.0}"},
     {"concat_concat", kAB, "%2: f32[4, 3] = concat(%0, %1) {axis=0}\n %3: f32[6, 3] = concat(%2, %0) {axis=0}",
      "%2: f32[6, 3] = concat(%0, %1, %0) {axis=0}"},
-    {"sink_reshape", "input %0: f32[6, 4] batch \"a\"\n input %1: f32[4, 5] param \"w\"\n input %2: f32[5] param \"b\"\n",
-     "%3: f32[6, 5] = matmul(%0, %1) {trans_a=false, trans_b=false}\n %4: f32[2, 3, 5] = reshape(%3) {shape=[2, 3, 5]}\n"
-     " %5: f32[2, 3, 5] = broadcast(%2) {shape=[2, 3, 5]}\n %6: f32[2, 3, 5] = add(%4, %5)\n %7: f32[2, 3, 5] = relu(%6)",
+    {"sink_reshape",
+     "input %0: f32[6, 4] batch \"a\"\n input %1: f32[4, 5] param \"w\"\n input %2: f32[5] param \"b\"\n",
+     "%3: f32[6, 5] = matmul(%0, %1) {trans_a=false, trans_b=false}\n %4: f32[2, 3, 5] = reshape(%3) {shape=[2, 3, "
+     "5]}\n"
+     " %5: f32[2, 3, 5] = broadcast(%2) {shape=[2, 3, 5]}\n %6: f32[2, 3, 5] = add(%4, %5)\n %7: f32[2, 3, 5] = "
+     "relu(%6)",
      "%3: f32[6, 5] = matmul(%0, %1) {trans_a=false, trans_b=false}\n %4: f32[6, 5] = broadcast(%2) {shape=[6, 5]}\n"
      " %5: f32[6, 5] = add(%3, %4)\n %6: f32[6, 5] = relu(%5)\n %7: f32[2, 3, 5] = reshape(%6) {shape=[2, 3, 5]}"},
     // Constants.
-    {"fold_broadcast", kA, "%1: f32[] = full() {dtype=f32, shape=[], value=0.1}\n %2: f32[4] = broadcast(%1) {shape=[4]}",
+    {"fold_broadcast", kA,
+     "%1: f32[] = full() {dtype=f32, shape=[], value=0.1}\n %2: f32[4] = broadcast(%1) {shape=[4]}",
      "%1: f32[4] = full() {dtype=f32, shape=[4], value=0.1}"},
-    {"fold_reshape", kA, "%1: f32[4] = full() {dtype=f32, shape=[4], value=0.1}\n %2: f32[2, 2] = reshape(%1) {shape=[2, 2]}",
+    {"fold_reshape", kA,
+     "%1: f32[4] = full() {dtype=f32, shape=[4], value=0.1}\n %2: f32[2, 2] = reshape(%1) {shape=[2, 2]}",
      "%1: f32[2, 2] = full() {dtype=f32, shape=[2, 2], value=0.1}"},
     {"fold_transpose", kA,
      "%1: f32[4, 1] = full() {dtype=f32, shape=[4, 1], value=0.1}\n %2: f32[1, 4] = transpose(%1) {perm=[1, 0]}",
      "%1: f32[1, 4] = full() {dtype=f32, shape=[1, 4], value=0.1}"},
     {"fold_slice", kA,
-     "%1: f32[4] = full() {dtype=f32, shape=[4], value=0.1}\n %2: f32[2] = slice(%1) {starts=[1], sizes=[2], steps=[1]}",
+     "%1: f32[4] = full() {dtype=f32, shape=[4], value=0.1}\n %2: f32[2] = slice(%1) {starts=[1], sizes=[2], "
+     "steps=[1]}",
      "%1: f32[2] = full() {dtype=f32, shape=[2], value=0.1}"},
     {"fold_max", kA,
      "%1: f32[4] = full() {dtype=f32, shape=[4], value=0.1}\n %2: f32[] = reduce_max(%1) {axes=[0], keep_dims=false}",
      "%1: f32[] = full() {dtype=f32, shape=[], value=0.1}"},
     {"fold_sum", kA,
-     "%1: f32[4, 2] = full() {dtype=f32, shape=[4, 2], value=0.5}\n %2: f32[2] = reduce_sum(%1) {axes=[0], keep_dims=false}",
+     "%1: f32[4, 2] = full() {dtype=f32, shape=[4, 2], value=0.5}\n %2: f32[2] = reduce_sum(%1) {axes=[0], "
+     "keep_dims=false}",
      "%1: f32[2] = full() {dtype=f32, shape=[2], value=2.0}"},
     {"fold_elementwise", kA,
      "%1: f32[] = full() {dtype=f32, shape=[], value=3.0}\n %2: f32[] = full() {dtype=f32, shape=[], value=0.5}\n"
@@ -135,8 +144,8 @@ const Example kExamples[] = {
     {"transpose_transpose", "input %0: f32[2, 3, 4] batch \"a\"\n",
      "%1: f32[4, 2, 3] = transpose(%0) {perm=[2, 0, 1]}\n %2: f32[2, 4, 3] = transpose(%1) {perm=[1, 0, 2]}",
      "%1: f32[2, 4, 3] = transpose(%0) {perm=[0, 2, 1]}"},
-    {"transpose_to_reshape", "input %0: f32[1, 3, 4] batch \"a\"\n", "%1: f32[3, 4, 1] = transpose(%0) {perm=[1, 2, 0]}",
-     "%1: f32[3, 4, 1] = reshape(%0) {shape=[3, 4, 1]}"},
+    {"transpose_to_reshape", "input %0: f32[1, 3, 4] batch \"a\"\n",
+     "%1: f32[3, 4, 1] = transpose(%0) {perm=[1, 2, 0]}", "%1: f32[3, 4, 1] = reshape(%0) {shape=[3, 4, 1]}"},
     {"transpose_matmul", "input %0: f32[2, 3] batch \"a\"\n input %1: f32[3, 4] param \"w\"\n",
      "%2: f32[2, 4] = matmul(%0, %1) {trans_a=false, trans_b=false}\n %3: f32[4, 2] = transpose(%2) {perm=[1, 0]}",
      "%2: f32[4, 2] = matmul(%1, %0) {trans_a=true, trans_b=true}"},
@@ -153,12 +162,14 @@ const Example kExamples[] = {
     {"sink_transpose", kA,
      "%1: f32[3, 2] = transpose(%0) {perm=[1, 0]}\n %2: f32[3, 2] = full() {dtype=f32, shape=[3, 2], value=2.0}\n"
      " %3: f32[3, 2] = mul(%1, %2)\n %4: f32[3, 2] = tanh(%3)\n %5: f32[2, 3] = transpose(%4) {perm=[1, 0]}",
-     "%1: f32[2, 3] = full() {dtype=f32, shape=[2, 3], value=2.0}\n %2: f32[2, 3] = mul(%0, %1)\n %3: f32[2, 3] = tanh(%2)"},
+     "%1: f32[2, 3] = full() {dtype=f32, shape=[2, 3], value=2.0}\n %2: f32[2, 3] = mul(%0, %1)\n %3: f32[2, 3] = "
+     "tanh(%2)"},
 };
 
 std::vector<Rule> all_rules() {
   std::vector<Rule> out;
-  for (auto rules : {arithmetic_rules(), shape_rules(), fold_rules(), layout_rules()}) out.insert(out.end(), rules.begin(), rules.end());
+  for (auto rules : {arithmetic_rules(), shape_rules(), fold_rules(), layout_rules()})
+    out.insert(out.end(), rules.begin(), rules.end());
   return out;
 }
 
@@ -184,12 +195,12 @@ TEST(Rules, EveryRowFiresInItsExample) {
 // What must stay as it is.
 TEST(Rules, KeepWhatNaNAndRoundingNeed) {
   for (const char* body : {
-           "%1: f32[2, 3] = full() {dtype=f32, shape=[2, 3], value=0.0}\n %2: f32[2, 3] = mul(%0, %1)",   // NaN * 0
-           "%1: f32[2, 3] = sub(%0, %0)",                                                                 // inf - inf
-           "%1: f32[2, 3] = div(%0, %0)",                                                                 //
-           "%1: i32[2, 3] = cast(%0) {dtype=i32}\n %2: f32[2, 3] = cast(%1) {dtype=f32}",                 // truncation
+           "%1: f32[2, 3] = full() {dtype=f32, shape=[2, 3], value=0.0}\n %2: f32[2, 3] = mul(%0, %1)",  // NaN * 0
+           "%1: f32[2, 3] = sub(%0, %0)",                                                                // inf - inf
+           "%1: f32[2, 3] = div(%0, %0)",                                                                //
+           "%1: i32[2, 3] = cast(%0) {dtype=i32}\n %2: f32[2, 3] = cast(%1) {dtype=f32}",                // truncation
            "%1: f32[3, 2] = transpose(%0) {perm=[1, 0]}\n %2: f32[] = reduce_sum(%1) {axes=[0, 1], keep_dims=false}",
-           "%1: f32[1] = full() {dtype=f32, shape=[1], value=1e+30}\n %2: f32[1] = mul(%1, %1)",          // overflow
+           "%1: f32[1] = full() {dtype=f32, shape=[1], value=1e+30}\n %2: f32[1] = mul(%1, %1)",  // overflow
        }) {
     const Example e{"", kA, body, body};
     const Graph g = graph_of(e, body);
@@ -198,8 +209,10 @@ TEST(Rules, KeepWhatNaNAndRoundingNeed) {
 }
 
 TEST(Rules, AGraphWithoutMatchKeepsItsDeadNodes) {
-  const Graph g = parse_graph("graph g {\n input %0: f32[2] batch \"x\"\n %1: f32[2] = tanh(%0)\n %2: f32[2] = exp(%0)\n"
-                              " output %1 result \"y\"\n}", registry());
+  const Graph g = parse_graph(
+      "graph g {\n input %0: f32[2] batch \"x\"\n %1: f32[2] = tanh(%0)\n %2: f32[2] = exp(%0)\n"
+      " output %1 result \"y\"\n}",
+      registry());
   EXPECT_TRUE(structurally_equal(canonicalize(g, {}), g));
 }
 
@@ -208,16 +221,19 @@ TEST(Rules, TwoRowsThatUndoEachOtherAreCaught) {
       {"there", "add", [](const Match& m) { return m.b.add(*registry().find("sub"), m.x, m.n.params)[0]; }},
       {"back", "sub", [](const Match& m) { return m.b.add(*registry().find("add"), m.x, m.n.params)[0]; }},
   };
-  const Graph g = parse_graph(std::string("graph g {\n") + kAB + " %2: f32[2, 3] = add(%0, %1)\n output %2 result \"y\"\n}", registry());
+  const Graph g = parse_graph(
+      std::string("graph g {\n") + kAB + " %2: f32[2, 3] = add(%0, %1)\n output %2 result \"y\"\n}", registry());
   EXPECT_THROW(apply_rules(g, rules), InternalError);
 }
 
 TEST(Fold, SumsExactlyAndOnce) {
   // 0.1 * 3 in f64, rounded where it is stored: not f32(0.1) * 3 rounded again.
-  expect_pass(fold,
-              "graph g {\n %0: f32[] = full() {dtype=f32, shape=[], value=0.1}\n %1: f32[] = full() {dtype=f32, shape=[], value=3.0}\n"
-              " %2: f32[] = mul(%0, %1)\n output %2 result \"y\"\n}",
-              "graph g {\n %0: f32[] = full() {dtype=f32, shape=[], value=0.30000000000000004}\n output %0 result \"y\"\n}");
+  expect_pass(
+      fold,
+      "graph g {\n %0: f32[] = full() {dtype=f32, shape=[], value=0.1}\n %1: f32[] = full() {dtype=f32, shape=[], "
+      "value=3.0}\n"
+      " %2: f32[] = mul(%0, %1)\n output %2 result \"y\"\n}",
+      "graph g {\n %0: f32[] = full() {dtype=f32, shape=[], value=0.30000000000000004}\n output %0 result \"y\"\n}");
 }
 
 }  // namespace

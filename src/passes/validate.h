@@ -31,5 +31,4 @@ using InputMaker = std::function<std::vector<HostTensor>(const Graph&, uint64_t 
 PassVerdict validate_passes(const Graph&, std::span<const PassEntry>, const PassContext&, uint64_t seed = 1,
                             const InputMaker& make_inputs = {});
 
-
 }  // namespace lathe

@@ -21,7 +21,9 @@ class Chunks {
     used_[i] += size;
     return at;
   }
-  int64_t end() const { return used_.empty() ? 0 : static_cast<int64_t>(used_.size() - 1) * space_.chunk + used_.back(); }
+  int64_t end() const {
+    return used_.empty() ? 0 : static_cast<int64_t>(used_.size() - 1) * space_.chunk + used_.back();
+  }
 
  private:
   PackSpace space_;
@@ -85,10 +87,11 @@ int64_t Arena::aligned(int64_t bytes) const { return round_up(bytes, target_.ali
 void Arena::check_size(const TensorType& t, const std::string& what) const {
   const int64_t bytes = checked_mul(t.numel(), size_of(t.dtype), what);
   if (bytes > space_.chunk)
-    throw UserError(fmt::format("plan: {} is {} of {} bytes, the largest single allocation on {} has {}; use a smaller batch "
-                                "or a smaller layer",
-                                what, to_string(t), bytes, target_.name, target_.largest_allocation),
-                    Exit::os_error);
+    throw UserError(
+        fmt::format("plan: {} is {} of {} bytes, the largest single allocation on {} has {}; use a smaller batch "
+                    "or a smaller layer",
+                    what, to_string(t), bytes, target_.name, target_.largest_allocation),
+        Exit::os_error);
 }
 
 Arena::Arena(std::vector<Draft>& drafts, const Target& target) : drafts_(drafts), target_(target) {
@@ -99,10 +102,12 @@ Arena::Arena(std::vector<Draft>& drafts, const Target& target) : drafts_(drafts)
   for (const Draft& d : drafts) {
     for (const Input& in : d.graph.inputs) check_size(d.graph.type(in.value), in.name);
     for (const Node& n : d.graph.nodes)
-      for (ValueId v : n.outputs) check_size(d.graph.type(v), fmt::format("the result of {} {}", n.op->name(), n.origin));
+      for (ValueId v : n.outputs)
+        check_size(d.graph.type(v), fmt::format("the result of {} {}", n.op->name(), n.origin));
     for (const Interval& i : d.storage.slots)
-      LATHE_USER_CHECK(i.bytes <= space_.chunk, "plan: a workspace of {} bytes is larger than the largest allocation of {}",
-                       i.bytes, target.name);
+      LATHE_USER_CHECK(i.bytes <= space_.chunk,
+                       "plan: a workspace of {} bytes is larger than the largest allocation of {}", i.bytes,
+                       target.name);
     gradient_.push_back(find_gradients(d.graph, d.facts));
   }
   place_state(drafts);
@@ -114,7 +119,8 @@ Arena::Arena(std::vector<Draft>& drafts, const Target& target) : drafts_(drafts)
     for (const Port& p : state_) total = checked_add(total, aligned(p.type.bytes()), "plan: state");
     // Where state fits into one segment it lies in the order of the model; else large tensors first, to lose less.
     if (total > space_.chunk)
-      std::ranges::stable_sort(by_size, [&](size_t a, size_t b) { return state_[a].type.bytes() > state_[b].type.bytes(); });
+      std::ranges::stable_sort(by_size,
+                               [&](size_t a, size_t b) { return state_[a].type.bytes() > state_[b].type.bytes(); });
     state_address_.resize(state_.size());
     for (size_t i : by_size) {
       state_address_[i] = chunks.take(aligned(state_[i].type.bytes()));
@@ -151,7 +157,8 @@ Arena::Arena(std::vector<Draft>& drafts, const Target& target) : drafts_(drafts)
   for (size_t i = 0; i < state_.size(); ++i) use(state_address_[i], aligned(state_[i].type.bytes()));
   for (size_t d = 0; d < drafts.size(); ++d) {
     const Graph& g = drafts[d].graph;
-    for (const Input& in : g.inputs) use(places_[d].input[static_cast<size_t>(in.value)], aligned(g.type(in.value).bytes()));
+    for (const Input& in : g.inputs)
+      use(places_[d].input[static_cast<size_t>(in.value)], aligned(g.type(in.value).bytes()));
     for (size_t s = 0; s < drafts[d].storage.slots.size(); ++s)
       use(places_[d].packing.offsets[s], aligned(drafts[d].storage.slots[s].bytes));
   }
@@ -214,7 +221,8 @@ int64_t Arena::scratch_bytes(size_t draft) const {
     end[segment] = std::max(end[segment], at % space_.chunk + aligned(slots[s].bytes));
   }
   int64_t total = 0;
-  for (size_t i = 0; i < end.size(); ++i) total += std::max<int64_t>(0, end[i] - (i == 0 ? space_.base % space_.chunk : 0));
+  for (size_t i = 0; i < end.size(); ++i)
+    total += std::max<int64_t>(0, end[i] - (i == 0 ? space_.base % space_.chunk : 0));
   return total;
 }
 
@@ -261,7 +269,8 @@ std::vector<std::string> Arena::largest(size_t draft, size_t count) const {
       if (s < 0) continue;
       const Interval& i = d.storage.slots[static_cast<size_t>(s)];
       if (i.first > peak.time || i.last < peak.time) continue;
-      all.push_back({i.bytes, fmt::format("{} {}{}({})", to_string(d.graph.type(v)), n.origin, n.origin.empty() ? "" : " ", n.op->name())});
+      all.push_back({i.bytes, fmt::format("{} {}{}({})", to_string(d.graph.type(v)), n.origin,
+                                          n.origin.empty() ? "" : " ", n.op->name())});
     }
   for (size_t k = 0; k < d.graph.nodes.size(); ++k)
     if (const int32_t s = d.storage.workspace[k]; s >= 0) {

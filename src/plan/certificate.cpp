@@ -29,7 +29,9 @@ std::string table(const std::vector<Row>& rows) {
 }
 
 double percent_over(const MemoryReport& m) {
-  return m.lower_bound == 0 ? 0 : 100.0 * static_cast<double>(m.scratch - m.lower_bound) / static_cast<double>(m.lower_bound);
+  return m.lower_bound == 0
+             ? 0
+             : 100.0 * static_cast<double>(m.scratch - m.lower_bound) / static_cast<double>(m.lower_bound);
 }
 
 double bytes_moved(const Cost& c) { return c.bytes_read + c.bytes_written; }
@@ -40,18 +42,20 @@ std::string launches_table(const Program& p) {
     op = std::max(op, l.node.op->name().size());
     kernel = std::max(kernel, l.candidate.name.size());
   }
-  std::string out = fmt::format("\n{}: {} launches, {} copies\n{:>5}  {:<{}}  {:<{}}  {:>10}  {:>10}  origin\n", p.name,
-                                p.launches.size(), p.final_copies.size(), "#", "op", op, "kernel", kernel, "GFLOP", "MB");
+  std::string out =
+      fmt::format("\n{}: {} launches, {} copies\n{:>5}  {:<{}}  {:<{}}  {:>10}  {:>10}  origin\n", p.name,
+                  p.launches.size(), p.final_copies.size(), "#", "op", op, "kernel", kernel, "GFLOP", "MB");
   double flops = 0, bytes = 0;
   for (size_t i = 0; i < p.launches.size(); ++i) {
     const Launch& l = p.launches[i];
     flops += l.cost.flops;
     bytes += bytes_moved(l.cost);
-    out += fmt::format("{:>5}  {:<{}}  {:<{}}  {:>10.4f}  {:>10.3f}  {}\n", i, l.node.op->name(), op, l.candidate.name, kernel,
-                       l.cost.flops * 1e-9, bytes_moved(l.cost) * 1e-6, l.node.origin);
+    out += fmt::format("{:>5}  {:<{}}  {:<{}}  {:>10.4f}  {:>10.3f}  {}\n", i, l.node.op->name(), op, l.candidate.name,
+                       kernel, l.cost.flops * 1e-9, bytes_moved(l.cost) * 1e-6, l.node.origin);
     for (const Declined& d : l.declined) out += fmt::format("{:>5}  declined by {}: {}\n", "", d.kernel, d.reason);
   }
-  out += fmt::format("{:>5}  {:<{}}  {:<{}}  {:>10.4f}  {:>10.3f}\n", "", "sum", op, "", kernel, flops * 1e-9, bytes * 1e-6);
+  out += fmt::format("{:>5}  {:<{}}  {:<{}}  {:>10.4f}  {:>10.3f}\n", "", "sum", op, "", kernel, flops * 1e-9,
+                     bytes * 1e-6);
   for (const Expansion& e : p.expanded) {
     out += fmt::format("expanded: {}{}{}\n", e.op, e.origin.empty() ? "" : " of ", e.origin);
     for (const Declined& d : e.declined) out += fmt::format("{:>5}  declined by {}: {}\n", "", d.kernel, d.reason);
@@ -83,8 +87,9 @@ std::string memory_table(const ProgramSet& set) {
   add("scratch", [](const MemoryReport& m) { return std::to_string(m.scratch); });
   add("lower bound", [](const MemoryReport& m) { return std::to_string(m.lower_bound); });
   add("over it", [](const MemoryReport& m) { return fmt::format("{:.2f} %", percent_over(m)); });
-  return table(rows) + fmt::format("arena: {} bytes ({}) in {} segment{}\n", set.arena_bytes, bytes_text(set.arena_bytes),
-                                   set.segments.size(), set.segments.size() == 1 ? "" : "s");
+  return table(rows) + fmt::format("arena: {} bytes ({}) in {} segment{}\n", set.arena_bytes,
+                                   bytes_text(set.arena_bytes), set.segments.size(),
+                                   set.segments.size() == 1 ? "" : "s");
 }
 
 std::string certificate(const ProgramSet& set) {
@@ -99,7 +104,8 @@ nlohmann::ordered_json certificate_json(const ProgramSet& set) {
   out["segments"] = set.segments;
   out["state"] = nlohmann::ordered_json::array();
   for (const Port& p : set.state)
-    out["state"].push_back({{"name", p.name}, {"type", to_string(p.type)}, {"kind", to_string(p.kind)}, {"bytes", p.type.bytes()}});
+    out["state"].push_back(
+        {{"name", p.name}, {"type", to_string(p.type)}, {"kind", to_string(p.kind)}, {"bytes", p.type.bytes()}});
   out["programs"] = nlohmann::ordered_json::array();
   for (const Program& p : set.programs) {
     nlohmann::ordered_json memory;

@@ -9,7 +9,8 @@
 
 namespace lathe {
 
-// Memory by class for each Program, then for each Program its launches: kernel, GFLOP, bytes moved, who declined and why.
+// Memory by class for each Program, then for each Program its launches: kernel, GFLOP, bytes moved, who declined and
+// why.
 std::string certificate(const ProgramSet&);
 std::string memory_table(const ProgramSet&);  // the first part alone
 

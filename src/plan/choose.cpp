@@ -27,8 +27,8 @@ class Chooser {
     }
     place_all(source, map);
     for (const Output& o : source.outputs)
-      out_.graph.outputs.push_back(
-          {map[static_cast<size_t>(o.value)], o.kind, o.name, o.updates < 0 ? -1 : map[static_cast<size_t>(o.updates)]});
+      out_.graph.outputs.push_back({map[static_cast<size_t>(o.value)], o.kind, o.name,
+                                    o.updates < 0 ? -1 : map[static_cast<size_t>(o.updates)]});
     drop_dead();
   }
 
@@ -71,8 +71,10 @@ class Chooser {
       choice.workspace = candidate.workspace(site);
       LATHE_CHECK(choice.workspace >= 0, "{}: workspace of {} bytes", candidate.name, choice.workspace);
     }
-    if (reason.empty()) choice.candidate = candidate;
-    else choice.declined.push_back({std::string(candidate.name), std::move(reason)});
+    if (reason.empty())
+      choice.candidate = candidate;
+    else
+      choice.declined.push_back({std::string(candidate.name), std::move(reason)});
     return choice.candidate.bind != nullptr;
   }
 
@@ -108,8 +110,10 @@ class Chooser {
     if (declined.empty()) text += ": it has none for this op";
     for (size_t i = 0; i < declined.size(); ++i)
       text += fmt::format("{} {}: {}", i == 0 ? ":" : ";", declined[i].kernel, declined[i].reason);
-    if (n.is("grad")) text += "; run the autodiff pass first";
-    else text += "; try another device (`lathe devices --ops` says what runs where)";
+    if (n.is("grad"))
+      text += "; run the autodiff pass first";
+    else
+      text += "; try another device (`lathe devices --ops` says what runs where)";
     throw UserError(text);
   }
 

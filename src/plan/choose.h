@@ -8,14 +8,14 @@
 namespace lathe {
 
 struct Choice {
-  Candidate candidate{};       // empty for views, which need no kernel
-  int64_t workspace = 0;       // bytes
+  Candidate candidate{};  // empty for views, which need no kernel
+  int64_t workspace = 0;  // bytes
   std::vector<Declined> declined;
 };
 
 struct Chosen {
-  Graph graph;                   // nodes without a reader and without an output are left out
-  std::vector<Choice> choices;   // by node
+  Graph graph;                  // nodes without a reader and without an output are left out
+  std::vector<Choice> choices;  // by node
   std::vector<Expansion> expanded;
 };
 

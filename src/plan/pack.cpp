@@ -92,9 +92,8 @@ class GapPlacer {
       const int32_t from = whole ? 0 : p.first / level.width, to = whole ? 0 : p.last / level.width;
       for (int32_t w = from; w <= to; ++w) {
         auto& list = level.lists[static_cast<size_t>(w)];
-        const auto at = std::upper_bound(list.begin(), list.end(), p, [](const Placed& a, const Placed& b) {
-          return a.begin < b.begin;
-        });
+        const auto at = std::upper_bound(list.begin(), list.end(), p,
+                                         [](const Placed& a, const Placed& b) { return a.begin < b.begin; });
         work -= (list.end() - at) / 8 + 1;  // moved as one block of memory
         list.insert(at, p);
       }

@@ -39,7 +39,8 @@ std::vector<Interval> random_intervals(uint32_t seed, int count, int64_t largest
   std::mt19937 rng(seed);
   std::vector<Interval> v;
   for (int i = 0; i < count; ++i) {
-    const int32_t first = static_cast<int32_t>(rng() % 200), length = static_cast<int32_t>(rng() % (rng() % 5 == 0 ? 150 : 6));
+    const int32_t first = static_cast<int32_t>(rng() % 200),
+                  length = static_cast<int32_t>(rng() % (rng() % 5 == 0 ? 150 : 6));
     v.push_back({rng() % 20 == 0 ? 0 : static_cast<int64_t>(rng() % largest), first, first + length});
   }
   return v;

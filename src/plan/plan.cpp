@@ -20,11 +20,12 @@ void check_budget(const ProgramSet& set, const Arena& arena, const Target& targe
   std::vector<std::string> classes;
   for (MemoryClass c : kMemoryClasses)
     if (m.of(c) > 0) classes.push_back(fmt::format("{} {}", to_string(c), bytes_text(m.of(c))));
-  throw UserError(fmt::format("plan: {} bytes ({}) are needed on {}, {} ({}) are available; \"{}\" at its peak: {}; largest: {}; "
-                              "use a smaller batch (or accumulate gradients over several)",
-                              set.arena_bytes, bytes_text(set.arena_bytes), target.name, available, bytes_text(available),
-                              set.programs[worst].name, fmt::join(classes, ", "), fmt::join(arena.largest(worst, 5), "; ")),
-                  Exit::os_error);
+  throw UserError(
+      fmt::format("plan: {} bytes ({}) are needed on {}, {} ({}) are available; \"{}\" at its peak: {}; largest: {}; "
+                  "use a smaller batch (or accumulate gradients over several)",
+                  set.arena_bytes, bytes_text(set.arena_bytes), target.name, available, bytes_text(available),
+                  set.programs[worst].name, fmt::join(classes, ", "), fmt::join(arena.largest(worst, 5), "; ")),
+      Exit::os_error);
 }
 
 Program build_program(size_t index, Draft& d, Chosen& chosen, const Arena& arena) {
@@ -41,19 +42,24 @@ Program build_program(size_t index, Draft& d, Chosen& chosen, const Arena& arena
     const Output& o = g.outputs[i];
     Port port{.name = o.name, .type = g.type(o.value), .kind = {}, .output_kind = o.kind, .buffer = {}};
     // State is read where it lives, whatever way its new value got there.
-    if (o.updates >= 0) port.buffer = place(o.updates);
-    else if (const int32_t s = d.storage.saved[i]; s >= 0) port.buffer = arena.slot(index, s);
-    else port.buffer = place(o.value);
+    if (o.updates >= 0)
+      port.buffer = place(o.updates);
+    else if (const int32_t s = d.storage.saved[i]; s >= 0)
+      port.buffer = arena.slot(index, s);
+    else
+      port.buffer = place(o.value);
     p.outputs.push_back(std::move(port));
   }
   for (int32_t node : d.order) {
     const Node& n = g.nodes[static_cast<size_t>(node)];
     if (n.op->has(kView)) continue;
     Choice& choice = chosen.choices[static_cast<size_t>(node)];
-    Launch l{n, g.types_of(n.inputs), g.types_of(n.outputs), choice.candidate, {}, g.cost(n), std::move(choice.declined)};
+    Launch l{n,         g.types_of(n.inputs),      g.types_of(n.outputs), choice.candidate, {},
+             g.cost(n), std::move(choice.declined)};
     for (ValueId v : n.outputs) l.args.out.push_back(place(v));
     for (ValueId v : n.inputs) l.args.in.push_back(place(v));
-    if (const int32_t s = d.storage.workspace[static_cast<size_t>(node)]; s >= 0) l.args.workspace = arena.slot(index, s);
+    if (const int32_t s = d.storage.workspace[static_cast<size_t>(node)]; s >= 0)
+      l.args.workspace = arena.slot(index, s);
     p.launches.push_back(std::move(l));
   }
   for (const EndCopy& c : d.storage.copies)

@@ -37,7 +37,8 @@ KernelTable plain_table(const std::set<std::string>& without = {}) {
 class Shadow {
  public:
   Shadow(const ProgramSet& set, const Program& p, int64_t alignment) : p_(p), alignment_(alignment) {
-    for (int64_t bytes : set.segments) cells_.emplace_back(static_cast<size_t>((bytes + alignment - 1) / alignment), kNothing);
+    for (int64_t bytes : set.segments)
+      cells_.emplace_back(static_cast<size_t>((bytes + alignment - 1) / alignment), kNothing);
     root_.resize(p.graph.types.size());
     for (size_t v = 0; v < root_.size(); ++v) root_[v] = static_cast<ValueId>(v);
     for (const Node& n : p.graph.nodes)
@@ -82,7 +83,8 @@ class Shadow {
     for (ValueId cell : cells(b)) ASSERT_EQ(cell, v) << what << " of " << p_.name;
   }
   static bool overlap(const Buffer& a, const Buffer& b) {
-    return a.bytes > 0 && b.bytes > 0 && a.segment == b.segment && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+    return a.bytes > 0 && b.bytes > 0 && a.segment == b.segment && a.offset < b.offset + b.bytes &&
+           b.offset < a.offset + a.bytes;
   }
 
   void launch(const Launch& l) {

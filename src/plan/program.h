@@ -11,8 +11,9 @@
 namespace lathe {
 
 enum class MemoryClass { weights, optimizer, gradients, activations, workspace, staging };
-inline constexpr MemoryClass kMemoryClasses[] = {MemoryClass::weights,     MemoryClass::optimizer, MemoryClass::gradients,
-                                                 MemoryClass::activations, MemoryClass::workspace, MemoryClass::staging};
+inline constexpr MemoryClass kMemoryClasses[] = {MemoryClass::weights,   MemoryClass::optimizer,
+                                                 MemoryClass::gradients, MemoryClass::activations,
+                                                 MemoryClass::workspace, MemoryClass::staging};
 std::string_view to_string(MemoryClass);
 
 struct Declined {
@@ -40,7 +41,7 @@ struct Launch {
 struct Port {
   std::string name;
   TensorType type;
-  InputKind kind = InputKind::batch;         // inputs
+  InputKind kind = InputKind::batch;            // inputs
   OutputKind output_kind = OutputKind::result;  // outputs
   Buffer buffer;
 };
@@ -51,15 +52,15 @@ struct FinalCopy {
 };
 
 // Bytes of one Program, each value rounded up to the alignment. Peak is the moment when most scratch bytes are live.
-// Classes: params and buffers are weights; batch and step inputs are staging; accumulated gradients are gradients, and so
-// is a value on its way into an update: computed, of the shape of an updated param, and read by the node that writes an
-// update or by an elementwise node that computes such a value. Other values are activations, and so are the bytes
-// of the scratch region that lie idle at the peak.
+// Classes: params and buffers are weights; batch and step inputs are staging; accumulated gradients are gradients, and
+// so is a value on its way into an update: computed, of the shape of an updated param, and read by the node that writes
+// an update or by an elementwise node that computes such a value. Other values are activations, and so are the bytes of
+// the scratch region that lie idle at the peak.
 struct MemoryReport {
-  int64_t by_class[6] = {};     // bytes at the moment of the peak, by MemoryClass; sums to `total`
-  int64_t total = 0;            // state + inputs + scratch region of this Program
-  int64_t scratch = 0;          // size of the scratch region (activations, gradients, workspace)
-  int64_t lower_bound = 0;      // largest sum of live scratch bytes over all launches: no plan of this order can do better
+  int64_t by_class[6] = {};  // bytes at the moment of the peak, by MemoryClass; sums to `total`
+  int64_t total = 0;         // state + inputs + scratch region of this Program
+  int64_t scratch = 0;       // size of the scratch region (activations, gradients, workspace)
+  int64_t lower_bound = 0;   // largest sum of live scratch bytes over all launches: no plan of this order can do better
 
   int64_t of(MemoryClass c) const { return by_class[static_cast<size_t>(c)]; }
 };
@@ -77,9 +78,9 @@ struct Program {
 
 struct ProgramSet {
   std::vector<Program> programs;
-  std::vector<Port> state;              // same place in every Program
-  std::vector<int64_t> segments;        // arena: bytes per segment
-  int64_t arena_bytes = 0;              // sum of segments
+  std::vector<Port> state;        // same place in every Program
+  std::vector<int64_t> segments;  // arena: bytes per segment
+  int64_t arena_bytes = 0;        // sum of segments
   const Program* find(std::string_view name) const;
 };
 

@@ -11,7 +11,8 @@ namespace {
 
 class Scheduler {
  public:
-  Scheduler(const Graph& g, const StorageFacts& facts) : g_(g), facts_(facts), count_(static_cast<int32_t>(g.nodes.size())) {
+  Scheduler(const Graph& g, const StorageFacts& facts)
+      : g_(g), facts_(facts), count_(static_cast<int32_t>(g.nodes.size())) {
     before_.resize(g.nodes.size());
     is_update_.assign(g.nodes.size(), false);
     is_state_output_.assign(g.types.size(), false);
@@ -116,7 +117,8 @@ class Scheduler {
     std::vector<int32_t> ready;
     std::vector<bool> done(g_.nodes.size(), false);
     const auto check = [&](int32_t i) {
-      if (data[static_cast<size_t>(i)] == 0 && waits[static_cast<size_t>(i)] == 0 && !done[static_cast<size_t>(i)]) ready.push_back(i);
+      if (data[static_cast<size_t>(i)] == 0 && waits[static_cast<size_t>(i)] == 0 && !done[static_cast<size_t>(i)])
+        ready.push_back(i);
     };
     for (int32_t i = 0; i < count_; ++i) check(i);
     int32_t next = 0;  // nodes before it are done
@@ -143,8 +145,13 @@ class Scheduler {
   class ListRun {
    public:
     ListRun(const Scheduler& s, std::span<const int32_t> rank, bool free_early)
-        : s_(s), rank_(rank), free_early_(free_early), pending_(s.g_.nodes.size(), 0), class_(s.g_.nodes.size(), 3),
-          left_(s.g_.types.size(), 0), after_(s.g_.nodes.size()) {
+        : s_(s),
+          rank_(rank),
+          free_early_(free_early),
+          pending_(s.g_.nodes.size(), 0),
+          class_(s.g_.nodes.size(), 3),
+          left_(s.g_.types.size(), 0),
+          after_(s.g_.nodes.size()) {
       for (int32_t i = 0; i < s.count_; ++i)
         for (int32_t j : s.before_[static_cast<size_t>(i)]) {
           after_[static_cast<size_t>(j)].push_back(i);

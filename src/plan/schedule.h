@@ -1,5 +1,6 @@
 // schedule: the order in which nodes run. Readers of state come before the node that writes its update; updates run as
-// early as they can, so that gradients die there; among a few orders the one with the lowest peak of scratch memory is taken.
+// early as they can, so that gradients die there; among a few orders the one with the lowest peak of scratch memory is
+// taken.
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,8 @@ std::vector<uint8_t> same_index_inputs(const Graph& g, const Node& n) {
 
 class Assignment {
  public:
-  Assignment(const Graph& g, const StorageFacts& facts, std::span<const int32_t> order, std::span<const int64_t> workspace)
+  Assignment(const Graph& g, const StorageFacts& facts, std::span<const int32_t> order,
+             std::span<const int64_t> workspace)
       : g_(g), facts_(facts), order_(order), end_(static_cast<int32_t>(g.nodes.size())) {
     position_.resize(g.nodes.size());
     for (size_t p = 0; p < order.size(); ++p) position_[static_cast<size_t>(order[p])] = static_cast<int32_t>(p);
@@ -76,15 +77,18 @@ class Assignment {
     updated_.assign(g_.types.size(), -1);
     for (size_t i = 0; i < g_.outputs.size(); ++i) {
       const Output& o = g_.outputs[i];
-      if (o.updates >= 0 && root(o.value) != o.updates) updated_[static_cast<size_t>(o.updates)] = static_cast<int32_t>(i);
+      if (o.updates >= 0 && root(o.value) != o.updates)
+        updated_[static_cast<size_t>(o.updates)] = static_cast<int32_t>(i);
     }
     for (const Output& o : g_.outputs) {
       if (o.updates < 0) continue;
       const ValueId v = root(o.value);
-      if (is_input(v) || out_.pinned[static_cast<size_t>(v)] >= 0 || facts_.at_end[static_cast<size_t>(o.updates)]) continue;
+      if (is_input(v) || out_.pinned[static_cast<size_t>(v)] >= 0 || facts_.at_end[static_cast<size_t>(o.updates)])
+        continue;
       const int32_t writer = facts_.def[static_cast<size_t>(v)];
       const int32_t at = position_[static_cast<size_t>(writer)], last = last_[static_cast<size_t>(o.updates)];
-      if (last < at || (last == at && reads_same_index(writer, o.updates, v))) out_.pinned[static_cast<size_t>(v)] = o.updates;
+      if (last < at || (last == at && reads_same_index(writer, o.updates, v)))
+        out_.pinned[static_cast<size_t>(v)] = o.updates;
     }
   }
 
@@ -146,8 +150,10 @@ class Assignment {
       const Output& o = g_.outputs[i];
       const ValueId v = root(o.value);
       if (o.updates < 0 || v == o.updates || out_.pinned[static_cast<size_t>(v)] == o.updates) continue;
-      if (out_.saved[i] >= 0) out_.copies.push_back({.to = o.updates, .from_slot = out_.saved[i]});
-      else out_.copies.push_back({.to = o.updates, .from = v});
+      if (out_.saved[i] >= 0)
+        out_.copies.push_back({.to = o.updates, .from_slot = out_.saved[i]});
+      else
+        out_.copies.push_back({.to = o.updates, .from = v});
     }
   }
 
@@ -163,8 +169,12 @@ class Assignment {
 }  // namespace
 
 StorageFacts::StorageFacts(const Graph& g)
-    : root(g.types.size()), def(definitions(g)), readers(g.types.size()), is_input(g.types.size(), false),
-      at_end(g.types.size(), false), same_index(g.nodes.size()) {
+    : root(g.types.size()),
+      def(definitions(g)),
+      readers(g.types.size()),
+      is_input(g.types.size(), false),
+      at_end(g.types.size(), false),
+      same_index(g.nodes.size()) {
   for (size_t v = 0; v < root.size(); ++v) root[v] = static_cast<ValueId>(v);
   for (const Input& in : g.inputs) is_input[static_cast<size_t>(in.value)] = true;
   for (size_t i = 0; i < g.nodes.size(); ++i) {

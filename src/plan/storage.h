@@ -21,12 +21,12 @@ namespace lathe {
 struct StorageFacts {
   explicit StorageFacts(const Graph&);
 
-  std::vector<ValueId> root;                      // by value: the value in whose memory it lies; itself unless a view
-  std::vector<int32_t> def;                       // by value: the node that defines it, or -1
-  std::vector<std::vector<int32_t>> readers;      // by root: nodes that read it or a view of it; views do not count
-  std::vector<bool> is_input;                     // by value
-  std::vector<bool> at_end;                       // by root: an output, needed after the last node
-  std::vector<std::vector<uint8_t>> same_index;   // by node: its outputs may overlay this input; empty: none
+  std::vector<ValueId> root;                     // by value: the value in whose memory it lies; itself unless a view
+  std::vector<int32_t> def;                      // by value: the node that defines it, or -1
+  std::vector<std::vector<int32_t>> readers;     // by root: nodes that read it or a view of it; views do not count
+  std::vector<bool> is_input;                    // by value
+  std::vector<bool> at_end;                      // by root: an output, needed after the last node
+  std::vector<std::vector<uint8_t>> same_index;  // by node: its outputs may overlay this input; empty: none
 };
 
 // A copy after the last node. `from_slot`: source is a slot; otherwise it is the place of value `from`.
@@ -38,15 +38,16 @@ struct EndCopy {
 };
 
 struct Storage {
-  std::vector<Interval> slots;           // times are positions in the order; the number of nodes is the time of end copies
-  std::vector<int32_t> slot;             // by root value: its slot, or -1
-  std::vector<ValueId> pinned;           // by root value: the state input whose place it has, or -1
-  std::vector<int32_t> workspace;        // by node: its slot, or -1
-  std::vector<EndCopy> copies;           // in this order
-  std::vector<int32_t> saved;            // by output: the slot that keeps the old value of updated state, or -1
+  std::vector<Interval> slots;     // times are positions in the order; the number of nodes is the time of end copies
+  std::vector<int32_t> slot;       // by root value: its slot, or -1
+  std::vector<ValueId> pinned;     // by root value: the state input whose place it has, or -1
+  std::vector<int32_t> workspace;  // by node: its slot, or -1
+  std::vector<EndCopy> copies;     // in this order
+  std::vector<int32_t> saved;      // by output: the slot that keeps the old value of updated state, or -1
 };
 
 // `order`: node indices in the order of execution; `workspace`: bytes by node.
-Storage assign_storage(const Graph&, const StorageFacts&, std::span<const int32_t> order, std::span<const int64_t> workspace);
+Storage assign_storage(const Graph&, const StorageFacts&, std::span<const int32_t> order,
+                       std::span<const int64_t> workspace);
 
 }  // namespace lathe

@@ -59,13 +59,17 @@ inline Graph random_graph(uint32_t seed, int nodes) {
       }
       case 4: y = sigmoid(x) * 0.5; break;
       case 5: {
-        if (x.shape().numel() == 64) y = reshape(x, shapes[below(4)]);
-        else y = x + 0.25;
+        if (x.shape().numel() == 64)
+          y = reshape(x, shapes[below(4)]);
+        else
+          y = x + 0.25;
         break;
       }
       case 6: y = x.ndim() == 2 ? transpose(x, {1, 0}) : abs(x); break;
       case 7: y = x.shape() == Shape{8, 8} ? matmul(x, with_shape({8, 8})) * 0.1 : tanh(x); break;
-      case 8: y = x.shape() == Shape{8, 8} ? reduce_sum(x, {static_cast<int64_t>(below(2))}, true) * 0.1 : tanh(x); break;
+      case 8:
+        y = x.shape() == Shape{8, 8} ? reduce_sum(x, {static_cast<int64_t>(below(2))}, true) * 0.1 : tanh(x);
+        break;
       default: {
         const Value row = with_shape(below(2) ? Shape{8, 1} : Shape{1, 8});
         const Value m = with_shape({8, 8});
@@ -97,7 +101,8 @@ inline Graph random_graph(uint32_t seed, int nodes) {
     }
     default: b.update(state[0], state[0] * 0.9 + with_shape({8, 8}) * 0.1); break;
   }
-  b.update(state[2], matmul(state[2], with_shape({8, 8})) * 0.1);  // the writer reads another index, or its producer does
+  b.update(state[2],
+           matmul(state[2], with_shape({8, 8})) * 0.1);  // the writer reads another index, or its producer does
   {
     const Value flat = reshape(state[3], {64});
     b.update(state[3], reshape(tanh(flat) + reshape(with_shape({8, 8}), {64}), {8, 8}));

@@ -20,8 +20,9 @@ struct Tolerance {
 };
 // OpenCL grants its elementary functions up to 16 units in the last place (2e-6 in f32).
 constexpr Tolerance kTolerances[] = {
-    {DType::f32, ErrorClass::exact, 0},   {DType::f32, ErrorClass::elementwise, 5e-6}, {DType::f32, ErrorClass::sum, 2e-5},
-    {DType::f64, ErrorClass::exact, 0},   {DType::f64, ErrorClass::elementwise, 1e-13}, {DType::f64, ErrorClass::sum, 1e-12},
+    {DType::f32, ErrorClass::exact, 0},           {DType::f32, ErrorClass::elementwise, 5e-6},
+    {DType::f32, ErrorClass::sum, 2e-5},          {DType::f64, ErrorClass::exact, 0},
+    {DType::f64, ErrorClass::elementwise, 1e-13}, {DType::f64, ErrorClass::sum, 1e-12},
 };
 
 // Below it a result is what is left of a cancellation, and has no relative precision.
@@ -67,8 +68,8 @@ HostTensor random_tensor(const SampleInput& in, uint32_t stream) {
 
 // One sample through one kernel.
 struct Case {
-  size_t op;           // of the report
-  std::string label;   // "sample f32"
+  size_t op;          // of the report
+  std::string label;  // "sample f32"
   std::string kernel;
   ErrorClass error_class;
   Graph graph;
@@ -195,7 +196,8 @@ class Suite {
         const double error = error_of(actual[i], expected[i]);
         op.max_error = std::max(op.max_error, error);
         const double allowed = tolerance(expected[i].type.dtype, c.error_class);
-        if (!(error <= allowed)) return fail(fmt::format("output {} has relative error {:.3g}, {:.3g} is allowed", i, error, allowed));
+        if (!(error <= allowed))
+          return fail(fmt::format("output {} has relative error {:.3g}, {:.3g} is allowed", i, error, allowed));
       }
       if (const std::string damage = check_arena(c); !damage.empty()) return fail(damage);
       ++op.passed;
@@ -225,7 +227,8 @@ class Suite {
       stream.synchronize();
     }
     const auto bytes = [&](const Buffer& b) {
-      return std::span(arena[static_cast<size_t>(b.segment)]).subspan(static_cast<size_t>(b.offset), static_cast<size_t>(b.bytes));
+      return std::span(arena[static_cast<size_t>(b.segment)])
+          .subspan(static_cast<size_t>(b.offset), static_cast<size_t>(b.bytes));
     };
     const Program& p = c.set.programs[0];
     for (size_t i = 0; i < p.inputs.size(); ++i) {
@@ -265,8 +268,9 @@ int ConformanceReport::declined() const { return sum(*this, &OpConformance::decl
 ErrorClass error_class(const OpDef& op) {
   if (op.has(kElementwise)) return ErrorClass::elementwise;
   if (op.has(kView)) return ErrorClass::exact;
-  static constexpr std::string_view kExact[] = {"arg_max", "broadcast", "concat",     "full",           "gather", "iota",
-                                                "max_pool", "pad",      "reduce_max", "random_uniform", "slice",  "transpose"};
+  static constexpr std::string_view kExact[] = {"arg_max",    "broadcast",      "concat",   "full",
+                                                "gather",     "iota",           "max_pool", "pad",
+                                                "reduce_max", "random_uniform", "slice",    "transpose"};
   return std::ranges::find(kExact, op.name()) != std::end(kExact) ? ErrorClass::exact : ErrorClass::sum;
 }
 
@@ -283,8 +287,9 @@ ConformanceReport run_conformance(const Backend& backend, const DeviceOptions& o
 std::string to_text(const ConformanceReport& r) {
   size_t name = 2;
   for (const OpConformance& op : r.ops) name = std::max(name, op.op.size());
-  std::string out = fmt::format("{}: {} cases passed, {} failed, {} declined\n{:<{}}  {:>6}  {:>6}  {:>8}  {:>9}  kernels\n", r.device,
-                                r.passed(), r.failed(), r.declined(), "op", name, "passed", "failed", "declined", "max error");
+  std::string out = fmt::format(
+      "{}: {} cases passed, {} failed, {} declined\n{:<{}}  {:>6}  {:>6}  {:>8}  {:>9}  kernels\n", r.device,
+      r.passed(), r.failed(), r.declined(), "op", name, "passed", "failed", "declined", "max error");
   for (const OpConformance& op : r.ops)
     out += fmt::format("{:<{}}  {:>6}  {:>6}  {:>8}  {:>9.2g}  {}\n", op.op, name, op.passed, op.failed, op.declined,
                        op.max_error, fmt::join(op.kernels, ", "));

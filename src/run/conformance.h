@@ -1,5 +1,6 @@
-// The conformance suite: every op's samples, through every kernel of a backend that accepts them, on a real device, against
-// the reference loops. `lathe selftest --device X` prints its table; it is the first thing to run on a new machine.
+// The conformance suite: every op's samples, through every kernel of a backend that accepts them, on a real device,
+// against the reference loops. `lathe selftest --device X` prints its table; it is the first thing to run on a new
+// machine.
 //
 // Each sample is a graph of one node. The arena is filled with NaN patterns before it runs and compared after: a kernel
 // that leaves elements of its result unwritten, or writes beside its result and workspace, fails.
@@ -16,7 +17,7 @@ namespace lathe {
 
 struct OpConformance {
   std::string op;
-  std::vector<std::string> kernels;   // that ran
+  std::vector<std::string> kernels;  // that ran
   int passed = 0, failed = 0;
   int declined = 0;                   // samples that no kernel accepts
   double max_error = 0;               // of those that passed or failed, relative to the tensor

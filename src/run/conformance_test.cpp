@@ -48,8 +48,10 @@ void check_random_graphs(const Backend& backend, bool passes, uint32_t seeds) {
 void check_training_steps(const Backend& backend, bool passes) {
   const Target target = backend.target({});
   std::vector<Graph> graphs{testing::mlp_step(5, {12, 20, 7})};
-  if (target.is_native("conv2d")) graphs.push_back(testing::conv_step(2, 8, 3, 3));
-  else std::cout << "[SKIP] " << backend.name() << ": no kernel for conv2d\n";
+  if (target.is_native("conv2d"))
+    graphs.push_back(testing::conv_step(2, 8, 3, 3));
+  else
+    std::cout << "[SKIP] " << backend.name() << ": no kernel for conv2d\n";
   for (const Graph& g : graphs) {
     const auto inputs = random_inputs(g, 1);
     const auto expected = interpret(g, inputs, Precision::exact);
@@ -92,7 +94,8 @@ TEST_P(OnBackend, RunsTrainingSteps) {
 TEST_P(OnBackend, WritesSeveralStatesInPlace) {
   for (int64_t n : {1, 100, 100003}) {
     Builder b("butterfly");
-    const Value x = b.input({DType::f32, {n}}, InputKind::param, "a"), y = b.input({DType::f32, {n}}, InputKind::param, "b");
+    const Value x = b.input({DType::f32, {n}}, InputKind::param, "a"),
+                y = b.input({DType::f32, {n}}, InputKind::param, "b");
     b.update(x, tanh(x + y));
     b.update(y, tanh(x - y));
     const Graph g = b.finish();
@@ -131,7 +134,9 @@ class Faulty final : public Backend {
   }
   Target target(const DeviceOptions&) const override { return {}; }
   std::vector<DeviceInfo> devices() const override { return {{"faulty", "", 0}}; }
-  std::unique_ptr<Device> open(const DeviceOptions&) const override { return std::make_unique<HostDevice>(Target{}, 1); }
+  std::unique_ptr<Device> open(const DeviceOptions&) const override {
+    return std::make_unique<HostDevice>(Target{}, 1);
+  }
 
  private:
   static inline Fault fault;
@@ -154,7 +159,8 @@ class Faulty final : public Backend {
 };
 
 TEST(Conformance, SeesWrongKernels) {
-  for (auto fault : {Faulty::Fault::wrong_value, Faulty::Fault::unwritten, Faulty::Fault::beyond, Faulty::Fault::input}) {
+  for (auto fault :
+       {Faulty::Fault::wrong_value, Faulty::Fault::unwritten, Faulty::Fault::beyond, Faulty::Fault::input}) {
     const ConformanceReport r = run_conformance(Faulty(fault), {}, "tanh");
     EXPECT_GT(r.failed(), 0) << static_cast<int>(fault);
     EXPECT_NE(to_text(r).find("FAILED tanh"), std::string::npos);

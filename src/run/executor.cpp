@@ -107,7 +107,8 @@ Executor::Executor(ProgramSet set, std::unique_ptr<Device> device, const Executo
   for (int i = 0; i < o.slots; ++i) host_slots_.push_back(host(slot_bytes_));
   metrics_ = host(predicted_.metrics);
   snapshot_ = host(predicted_.snapshot);
-  LATHE_CHECK(allocated_ == predicted_.total(), "allocated {} bytes, the certificate says {}", allocated_, predicted_.total());
+  LATHE_CHECK(allocated_ == predicted_.total(), "allocated {} bytes, the certificate says {}", allocated_,
+              predicted_.total());
 
   for (auto* events : {uploaded_, consumed_})
     for (int i = 0; i < 2; ++i) events[i] = device_->make_event();
@@ -130,7 +131,8 @@ Executor::Executor(ProgramSet set, std::unique_ptr<Device> device, const Executo
       u.slot_offset = layout_.find(in.name)->second.offset;
       u.input = in.buffer;
       u.input.bytes = in.type.bytes();
-      for (int i = 0; i < 2; ++i) u.device_slot[i] = {staging_segment, i * slot_bytes_ + u.slot_offset, in.type.bytes()};
+      for (int i = 0; i < 2; ++i)
+        u.device_slot[i] = {staging_segment, i * slot_bytes_ + u.slot_offset, in.type.bytes()};
       bound->uploads.push_back(u);
     }
     int64_t offset = 0;
@@ -172,7 +174,8 @@ void Executor::run(size_t program, int slot) {
   Stream& compute = device_->stream(Lane::compute);
   const Bound& b = *bound_[program];
   if (device_->target().host_memory) {
-    for (const Bound::Upload& u : b.uploads) compute.copy_in(u.input, host_slots_[static_cast<size_t>(slot)] + u.slot_offset);
+    for (const Bound::Upload& u : b.uploads)
+      compute.copy_in(u.input, host_slots_[static_cast<size_t>(slot)] + u.slot_offset);
   } else {
     const int turn = run_turn_;
     compute.wait(*uploaded_[turn]);
@@ -262,7 +265,8 @@ std::vector<double> Executor::profile(size_t program, int slot) {
     compute.record(*consumed_[run_turn_]);
     run_turn_ ^= 1;
   } else {
-    for (const Bound::Upload& u : b.uploads) compute.copy_in(u.input, host_slots_[static_cast<size_t>(slot)] + u.slot_offset);
+    for (const Bound::Upload& u : b.uploads)
+      compute.copy_in(u.input, host_slots_[static_cast<size_t>(slot)] + u.slot_offset);
   }
   compute.synchronize();
   for (const auto& kernel : b.kernels) {

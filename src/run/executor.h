@@ -19,17 +19,17 @@ namespace lathe {
 
 // What a run allocates, to the byte; known before anything is allocated.
 struct RunMemory {
-  int64_t arena = 0;            // on the device
-  int64_t device_staging = 0;   // on the device: two slots, where it has memory of its own
-  int64_t host_staging = 0;     // slots that the loader fills
-  int64_t metrics = 0;          // values read by the host
-  int64_t snapshot = 0;         // copy of the state that a checkpoint is written from, and one tensor to reorder it in
+  int64_t arena = 0;           // on the device
+  int64_t device_staging = 0;  // on the device: two slots, where it has memory of its own
+  int64_t host_staging = 0;    // slots that the loader fills
+  int64_t metrics = 0;         // values read by the host
+  int64_t snapshot = 0;        // copy of the state that a checkpoint is written from, and one tensor to reorder it in
   int64_t total() const { return arena + device_staging + host_staging + metrics + snapshot; }
 };
 
 struct ExecutorOptions {
-  int slots = 3;          // host slots: prefetch depth
-  bool snapshot = true;   // reserve the checkpoint's copy of the state
+  int slots = 3;         // host slots: prefetch depth
+  bool snapshot = true;  // reserve the checkpoint's copy of the state
 };
 
 RunMemory run_memory(const ProgramSet&, const Target&, const ExecutorOptions&);

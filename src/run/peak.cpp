@@ -16,7 +16,8 @@ double best_seconds(const Backend& backend, const DeviceOptions& options, Graph 
   const Target target = backend.target(options);
   std::vector<Graph> graphs;
   graphs.push_back(std::move(g));
-  Executor e(plan(std::move(graphs), target, backend.kernels()), backend.open(options), {.slots = 1, .snapshot = false});
+  Executor e(plan(std::move(graphs), target, backend.kernels()), backend.open(options),
+             {.slots = 1, .snapshot = false});
   double best = 1e30, spent = 0;
   for (int i = 0; i < 3 || spent < budget; ++i) {
     const std::vector<double> seconds = e.profile(0, 0);
@@ -35,7 +36,8 @@ Peak measure_peak(const Backend& backend, const DeviceOptions& options) {
   {
     const int64_t n = 1536;
     Builder b("peak_flops");
-    const Value x = b.input({DType::f32, {n, n}}, InputKind::batch, "x"), y = b.input({DType::f32, {n, n}}, InputKind::batch, "y");
+    const Value x = b.input({DType::f32, {n, n}}, InputKind::batch, "x"),
+                y = b.input({DType::f32, {n, n}}, InputKind::batch, "y");
     b.output(matmul(x, y), OutputKind::result, "z");
     const double s = best_seconds(backend, options, b.finish(), 0.3);
     peak.flops_per_second = 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n) / s;

@@ -28,9 +28,9 @@ class BoundProgram {
   std::vector<std::unique_ptr<Kernel>> kernels_;
 };
 
-// `inputs` in the order of graph.inputs; returns values in the order of graph.outputs. The graph runs as it is: passes are
-// the caller's choice.
-std::vector<HostTensor> run_graph(const Backend&, const DeviceOptions&, const Graph&, const std::vector<HostTensor>& inputs,
-                                  const PlanOptions& = {});
+// `inputs` in the order of graph.inputs; returns values in the order of graph.outputs. The graph runs as it is: passes
+// are the caller's choice.
+std::vector<HostTensor> run_graph(const Backend&, const DeviceOptions&, const Graph&,
+                                  const std::vector<HostTensor>& inputs, const PlanOptions& = {});
 
 }  // namespace lathe

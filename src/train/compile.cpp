@@ -19,8 +19,9 @@ int64_t TrainSchedule::samples_in(int64_t step) const {
 TrainSchedule train_schedule(const Recipe& r, int64_t samples) {
   TrainSchedule s;
   LATHE_USER_CHECK(samples > 0, "data: no training samples");
-  LATHE_USER_CHECK(r.train.batch_size <= samples, "train.batch_size: expected at most {} (the number of training samples), got {}",
-                   samples, r.train.batch_size);
+  LATHE_USER_CHECK(r.train.batch_size <= samples,
+                   "train.batch_size: expected at most {} (the number of training samples), got {}", samples,
+                   r.train.batch_size);
   s.batch = r.train.batch_size;
   s.accumulate = r.train.accumulate;
   s.samples = samples;
@@ -46,8 +47,8 @@ StepConfig step_config(const Recipe& r, const DataSpec& data) {
              .sequence = r.model.sequence,
              .mean = r.data.normalize.mean,
              .std = r.data.normalize.std};
-  c.optimizer = {r.optimizer.name, r.optimizer.momentum, r.optimizer.nesterov,    r.optimizer.beta1,
-                 r.optimizer.beta2, r.optimizer.eps,     r.optimizer.weight_decay};
+  c.optimizer = {r.optimizer.name,  r.optimizer.momentum, r.optimizer.nesterov,    r.optimizer.beta1,
+                 r.optimizer.beta2, r.optimizer.eps,      r.optimizer.weight_decay};
   c.label_smoothing = r.train.label_smoothing;
   c.clip_norm = r.train.clip_norm;
   c.clip_value = r.train.clip_value;
@@ -119,17 +120,20 @@ Compiled compile(const Recipe& r, const DataSpec& data, const CompileOptions& o)
   std::vector<Graph> graphs;
   for (Step& s : build_steps(r, data, o)) {
     for (StateSpec& spec : s.state)
-      if (std::ranges::find(out.state, spec.name, &StateSpec::name) == out.state.end()) out.state.push_back(std::move(spec));
+      if (std::ranges::find(out.state, spec.name, &StateSpec::name) == out.state.end())
+        out.state.push_back(std::move(spec));
     graphs.push_back(run_pipeline(std::move(s.graph), {out.target}, o.passes, graphs.empty() ? &out.passes : nullptr));
   }
   PlanOptions options;
   options.budget = r.memory.budget.bytes;
   out.set = plan(std::move(graphs), out.target, backend.kernels(), options);
   if (const int64_t budget = r.memory.budget.bytes, total = out.memory().total(); budget > 0 && total > budget)
-    throw DeviceError(fmt::format("memory.budget: {} bytes are available, the run allocates {} (arena {}, staging {}, metrics {}, snapshot {}); a "
-                                  "smaller train.batch_size or data.prefetch needs less",
-                                  budget, total, out.memory().arena, out.memory().host_staging + out.memory().device_staging, out.memory().metrics,
-                                  out.memory().snapshot));
+    throw DeviceError(
+        fmt::format("memory.budget: {} bytes are available, the run allocates {} (arena {}, staging {}, metrics {}, "
+                    "snapshot {}); a "
+                    "smaller train.batch_size or data.prefetch needs less",
+                    budget, total, out.memory().arena, out.memory().host_staging + out.memory().device_staging,
+                    out.memory().metrics, out.memory().snapshot));
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return out;
 }

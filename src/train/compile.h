@@ -14,7 +14,7 @@ namespace lathe {
 
 // Which optimizer steps there are and what each consists of: pure functions of the recipe and the sample count.
 struct TrainSchedule {
-  int64_t batch = 0;            // samples per (micro-)batch
+  int64_t batch = 0;  // samples per (micro-)batch
   int64_t accumulate = 1;
   int64_t samples = 0;          // per epoch
   int64_t batches = 0;          // per epoch, the tail included
@@ -49,9 +49,9 @@ struct Compiled {
 
 struct CompileOptions {
   PipelineOptions passes;
-  bool train = true;       // the Programs of training
+  bool train = true;  // the Programs of training
   bool eval = true;
-  int64_t predict = 0;     // batch of the prediction Program; 0: none
+  int64_t predict = 0;  // batch of the prediction Program; 0: none
 };
 
 StepConfig step_config(const Recipe&, const DataSpec&);

@@ -16,7 +16,9 @@ constexpr int64_t kFashionTrain = 60000, kFashionTest = 10000;
 constexpr int64_t kSyntheticTrain = 4096, kSyntheticTest = 1024;
 constexpr int64_t kTextBytes[] = {1 << 20, 1 << 17};  // generated text: train, test
 
-int64_t wanted(const Recipe& r, Split split) { return split == Split::train ? r.data.train_samples : r.data.test_samples; }
+int64_t wanted(const Recipe& r, Split split) {
+  return split == Split::train ? r.data.train_samples : r.data.test_samples;
+}
 
 int64_t sequence(const Recipe& r) { return r.data.sequence > 0 ? r.data.sequence : r.model.sequence; }
 
@@ -35,8 +37,8 @@ std::shared_ptr<const Source> open(const Recipe& r, Split split) {
   if (d.source == "text") {
     if (!d.path.empty()) return data::load_text(d.path, split, sequence(r), r.model.vocab);
     // Generated text is the same for every seed: a run's seed moves weights and order, not the task.
-    return data::make_text(data::synthetic_text(kTextBytes[split == Split::train ? 0 : 1], 0, split), sequence(r), r.model.vocab,
-                           "generated text");
+    return data::make_text(data::synthetic_text(kTextBytes[split == Split::train ? 0 : 1], 0, split), sequence(r),
+                           r.model.vocab, "generated text");
   }
   if (d.source == "idx") return data::load_idx_folder(d.path, split, d.classes);
   return data::load_fashion_mnist(d.path.empty() ? data::kFashionMnistFolder : d.path, split);

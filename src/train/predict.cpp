@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "data/idx.h"
 #include "data/file.h"
+#include "data/idx.h"
 #include "train/evaluation.h"
 #include "train/run_dir.h"
 #include "train/state.h"
@@ -16,7 +16,9 @@ Recipe load_run_recipe(const std::string& run, const std::vector<std::string>& s
   io::PosixFs fs;
   const std::string path = io::join_path(run, "recipe.toml");
   if (!io::info_at(fs, path))
-    throw UserError(fmt::format("{}: not a run directory (no recipe.toml); `lathe train` prints the directory it makes", run), Exit::missing_input);
+    throw UserError(
+        fmt::format("{}: not a run directory (no recipe.toml); `lathe train` prints the directory it makes", run),
+        Exit::missing_input);
   return parse_recipe(read_text(fs, path), path, sets);
 }
 
@@ -27,8 +29,8 @@ std::unique_ptr<Executor> open_run(const std::string& run, const Compiled& c) {
   for (const std::string& n : notes) fmt::print(stderr, "{}\n", n);
   if (!found) throw UserError(fmt::format("{}: no valid checkpoint", run), Exit::missing_input);
   const DeviceName device = parse_device_name(c.recipe.device.name);
-  auto e = std::make_unique<Executor>(c.set, find_backend(device.backend).open({device.index, static_cast<int>(c.recipe.device.threads)}),
-                                      c.executor);
+  auto e = std::make_unique<Executor>(
+      c.set, find_backend(device.backend).open({device.index, static_cast<int>(c.recipe.device.threads)}), c.executor);
   load_state(*e, c.state, fs, io::join_path(found->path, kModelFile), false);
   return e;
 }
@@ -56,23 +58,27 @@ std::vector<std::byte> read_pnm(const std::string& path, const Shape& shape) {
     while (at < text.size() && (std::isspace(static_cast<unsigned char>(text[at])) || text[at] == '#')) {
       if (text[at] == '#')
         while (at < text.size() && text[at] != '\n') ++at;
-      else ++at;
+      else
+        ++at;
     }
     int64_t v = 0;
     bool any = false;
-    for (; at < text.size() && text[at] >= '0' && text[at] <= '9' && v < (1 << 24); ++at, any = true) v = v * 10 + (text[at] - '0');
+    for (; at < text.size() && text[at] >= '0' && text[at] <= '9' && v < (1 << 24); ++at, any = true)
+      v = v * 10 + (text[at] - '0');
     LATHE_USER_CHECK(any, "{}: byte {}: expected a number of a PGM or PPM header", path, at);
     return v;
   };
   LATHE_USER_CHECK(text.starts_with("P5") || text.starts_with("P6"),
-                   "{}: expected a binary PGM or PPM image, an IDX file or test:N, got something else; convert it, for example with ImageMagick",
+                   "{}: expected a binary PGM or PPM image, an IDX file or test:N, got something else; convert it, for "
+                   "example with ImageMagick",
                    path);
   const int64_t channels = text[1] == '5' ? 1 : 3, w = number(), h = number(), top = number();
   ++at;
-  LATHE_USER_CHECK(Shape({h, w, channels}) == shape && top == 255, "{}: expected an 8-bit image of {} (height, width, channels), got {}", path,
-                   to_string(shape), to_string(Shape({h, w, channels})));
-  LATHE_USER_CHECK(at + static_cast<size_t>(shape.numel()) <= text.size(), "{}: expected {} bytes of pixels, got {}", path, shape.numel(),
-                   text.size() - std::min(at, text.size()));
+  LATHE_USER_CHECK(Shape({h, w, channels}) == shape && top == 255,
+                   "{}: expected an 8-bit image of {} (height, width, channels), got {}", path, to_string(shape),
+                   to_string(Shape({h, w, channels})));
+  LATHE_USER_CHECK(at + static_cast<size_t>(shape.numel()) <= text.size(), "{}: expected {} bytes of pixels, got {}",
+                   path, shape.numel(), text.size() - std::min(at, text.size()));
   std::vector<std::byte> out(static_cast<size_t>(shape.numel()));
   std::memcpy(out.data(), text.data() + at, out.size());
   return out;
@@ -127,7 +133,8 @@ Prediction continue_text(Executor& e, size_t program, const DataSpec& data, cons
     std::vector<int32_t> ids(static_cast<size_t>(window), 0);
     for (int64_t i = 0; i < used; ++i) {
       const auto byte = static_cast<uint8_t>(text[text.size() - static_cast<size_t>(used) + static_cast<size_t>(i)]);
-      LATHE_USER_CHECK(byte < data.classes, "{}: byte {} is not below the model's vocabulary of {}", path, byte, data.classes);
+      LATHE_USER_CHECK(byte < data.classes, "{}: byte {} is not below the model's vocabulary of {}", path, byte,
+                       data.classes);
       ids[static_cast<size_t>(i)] = byte;
     }
     std::memcpy(e.staging(0, "x"), ids.data(), ids.size() * sizeof(int32_t));
@@ -149,8 +156,8 @@ Prediction continue_text(Executor& e, size_t program, const DataSpec& data, cons
 
 }  // namespace
 
-std::vector<Prediction> predict(const std::string& run, const std::vector<std::string>& inputs, const std::vector<std::string>& sets,
-                                int64_t tokens) {
+std::vector<Prediction> predict(const std::string& run, const std::vector<std::string>& inputs,
+                                const std::vector<std::string>& sets, int64_t tokens) {
   const Recipe r = load_run_recipe(run, sets);
   const DataSpec spec = describe_data(r);
   CompileOptions o;
@@ -171,8 +178,8 @@ std::vector<Prediction> predict(const std::string& run, const std::vector<std::s
     } else if (input.find("idx") != std::string::npos && !input.ends_with(".pgm") && !input.ends_with(".ppm")) {
       const data::IdxArray a = data::parse_idx(data::read_file(input, kMaxImageBytes), input);
       const int64_t n = a.shape.ndim() > 0 ? a.shape[0] : 0, bytes = spec.sample.bytes();
-      LATHE_USER_CHECK(n > 0 && a.shape.numel() == n * bytes, "{}: expected images of {}, got an array of {}", input, to_string(spec.sample.shape),
-                       to_string(a.shape));
+      LATHE_USER_CHECK(n > 0 && a.shape.numel() == n * bytes, "{}: expected images of {}, got an array of {}", input,
+                       to_string(spec.sample.shape), to_string(a.shape));
       for (int64_t i = 0; i < n; ++i) {
         const auto* first = reinterpret_cast<const std::byte*>(a.elements()) + i * bytes;
         samples.push_back({fmt::format("{}:{}", input, i), {first, first + bytes}});

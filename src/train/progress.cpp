@@ -52,8 +52,8 @@ void Progress::update(const Line& l) {
   first_ = false;
   last_ = now;
   const double done = l.total > 0 ? static_cast<double>(l.step) / static_cast<double>(l.total) : 0;
-  const std::string text = fmt::format("step {}/{}  epoch {:.2f}  loss {:.4f}  lr {:.2g}  {:.0f}/s  ETA {}", l.step, l.total,
-                                       l.epoch, l.loss, l.lr, l.samples_per_second, format_seconds(l.eta));
+  const std::string text = fmt::format("step {}/{}  epoch {:.2f}  loss {:.4f}  lr {:.2g}  {:.0f}/s  ETA {}", l.step,
+                                       l.total, l.epoch, l.loss, l.lr, l.samples_per_second, format_seconds(l.eta));
   if (!terminal_) {
     fmt::print(out_, "{}\n", text);
     std::fflush(out_);
@@ -66,7 +66,8 @@ void Progress::update(const Line& l) {
     for (int i = 0; i < cells; ++i) bar += i < full ? "█" : "░";
     bar += " ";
   }
-  fmt::print(out_, "\r\033[K{}{:3.0f}% {}", bar, done * 100, text.substr(0, static_cast<size_t>(std::max(10, width - 7))));
+  fmt::print(out_, "\r\033[K{}{:3.0f}% {}", bar, done * 100,
+             text.substr(0, static_cast<size_t>(std::max(10, width - 7))));
   std::fflush(out_);
   drawn_ = true;
 }

@@ -8,8 +8,8 @@
 
 namespace lathe {
 
-std::string format_bytes(int64_t);      // "12.3 MiB"
-std::string format_seconds(double);     // "1:02:03", "42 s"
+std::string format_bytes(int64_t);   // "12.3 MiB"
+std::string format_seconds(double);  // "1:02:03", "42 s"
 bool is_terminal(std::FILE*);
 
 class Progress {

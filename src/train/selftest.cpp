@@ -32,7 +32,8 @@ HostTensor state_input(const StateSpec& s, uint64_t seed) {
 
 }  // namespace
 
-std::vector<HostTensor> step_inputs(const Graph& g, const std::vector<StateSpec>& state, int64_t classes, uint64_t seed) {
+std::vector<HostTensor> step_inputs(const Graph& g, const std::vector<StateSpec>& state, int64_t classes,
+                                    uint64_t seed) {
   std::vector<HostTensor> out;
   for (const Input& in : g.inputs) {
     if (is_state(in.kind)) {
@@ -42,12 +43,18 @@ std::vector<HostTensor> step_inputs(const Graph& g, const std::vector<StateSpec>
     HostTensor t{g.type(in.value), std::vector<double>(static_cast<size_t>(g.type(in.value).numel()))};
     const CounterRng rng(seed, 78, static_cast<uint32_t>(in.name.size()), 2);
     for (size_t i = 0; i < t.data.size(); ++i) {
-      if (in.name == "lr") t.data[i] = 0.1;
-      else if (in.name == "loss_scale") t.data[i] = 0.25;
-      else if (in.name == "key") t.data[i] = i == 0 ? static_cast<double>(seed) : 3;
-      else if (in.name == "index") t.data[i] = static_cast<double>(7 * i + 1);
-      else if (t.type.dtype == DType::u8) t.data[i] = static_cast<double>(rng.below(i, 256));
-      else t.data[i] = static_cast<double>(rng.below(i, static_cast<uint64_t>(classes)));
+      if (in.name == "lr")
+        t.data[i] = 0.1;
+      else if (in.name == "loss_scale")
+        t.data[i] = 0.25;
+      else if (in.name == "key")
+        t.data[i] = i == 0 ? static_cast<double>(seed) : 3;
+      else if (in.name == "index")
+        t.data[i] = static_cast<double>(7 * i + 1);
+      else if (t.type.dtype == DType::u8)
+        t.data[i] = static_cast<double>(rng.below(i, 256));
+      else
+        t.data[i] = static_cast<double>(rng.below(i, static_cast<uint64_t>(classes)));
     }
     out.push_back(std::move(t));
   }

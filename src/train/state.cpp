@@ -26,8 +26,10 @@ void check_finite(const std::string& path, const StateSpec& s, std::span<const s
   for (size_t i = 0; i + sizeof(float) <= bytes.size(); i += sizeof(float)) {
     float v;
     std::memcpy(&v, bytes.data() + i, sizeof(v));
-    LATHE_USER_CHECK(std::isfinite(v), "{}: element {} of \"{}\" is not finite; resume with checkpoint.verify = \"full\", which compares hashes", path,
-                     i / sizeof(float), s.name);
+    LATHE_USER_CHECK(
+        std::isfinite(v),
+        "{}: element {} of \"{}\" is not finite; resume with checkpoint.verify = \"full\", which compares hashes", path,
+        i / sizeof(float), s.name);
   }
 }
 
@@ -58,7 +60,8 @@ void initial_value(const StateSpec& s, int64_t seed, std::span<std::byte> out) {
   LATHE_CHECK(static_cast<int64_t>(out.size()) == s.type.bytes());
   std::memset(out.data(), 0, out.size());
   if (s.type.dtype != DType::f32) {
-    LATHE_CHECK(s.init.kind == Init::Kind::constant && s.init.value == 0, "{}: only floats start at other values", s.name);
+    LATHE_CHECK(s.init.kind == Init::Kind::constant && s.init.value == 0, "{}: only floats start at other values",
+                s.name);
     return;
   }
   const CounterRng rng(static_cast<uint64_t>(seed), stream_of(s.name), 0x696e6974u, 0);  // "init"
@@ -89,8 +92,10 @@ void initialize_state(Executor& e, const std::vector<StateSpec>& specs, int64_t 
 TensorType file_type(const StateSpec& s) { return {s.type.dtype, s.file.plain() ? s.type.shape : Shape(s.file.shape)}; }
 
 void to_file_order(const StateSpec& s, std::span<const std::byte> bytes, std::span<std::byte> out) {
-  if (s.file.plain()) std::memcpy(out.data(), bytes.data(), bytes.size());
-  else permute(Shape(s.file.view), s.file.perm, static_cast<size_t>(size_of(s.type.dtype)), bytes.data(), out.data());
+  if (s.file.plain())
+    std::memcpy(out.data(), bytes.data(), bytes.size());
+  else
+    permute(Shape(s.file.view), s.file.perm, static_cast<size_t>(size_of(s.type.dtype)), bytes.data(), out.data());
 }
 
 void from_file_order(const StateSpec& s, std::span<const std::byte> bytes, std::span<std::byte> out) {
@@ -127,12 +132,15 @@ void load_state(Executor& e, const std::vector<StateSpec>& specs, io::Fs& fs, co
     if (!is_saved(s) || in_optimizer_file(s) != optimizer) continue;
     const io::TensorEntry* t = file.find(s.name);
     const TensorType type = file_type(s);
-    if (!t) problems.push_back(fmt::format("\"{}\" is missing", s.name));
+    if (!t)
+      problems.push_back(fmt::format("\"{}\" is missing", s.name));
     else if (t->dtype != type.dtype || t->shape != type.shape)
-      problems.push_back(fmt::format("\"{}\": expected {}, got {}{}", s.name, to_string(type), t->dtype_name, to_string(t->shape)));
+      problems.push_back(
+          fmt::format("\"{}\": expected {}, got {}{}", s.name, to_string(type), t->dtype_name, to_string(t->shape)));
   }
-  LATHE_USER_CHECK(problems.empty(), "{}: does not fit the model of this recipe: {}", path,
-                   fmt::join(problems.begin(), problems.begin() + static_cast<long>(std::min<size_t>(problems.size(), 10)), "; "));
+  LATHE_USER_CHECK(
+      problems.empty(), "{}: does not fit the model of this recipe: {}", path,
+      fmt::join(problems.begin(), problems.begin() + static_cast<long>(std::min<size_t>(problems.size(), 10)), "; "));
   std::vector<std::byte> raw, value;
   for (const StateSpec& s : specs) {
     if (!is_saved(s) || in_optimizer_file(s) != optimizer) continue;

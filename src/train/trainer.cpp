@@ -33,11 +33,11 @@ std::string job_id() {
   return slurm && io::is_plain_name(slurm) ? slurm : std::to_string(getpid());
 }
 
-// Keys that may differ between a checkpoint's recipe and the one it is resumed with: they change how long, how fast, where
-// or how verbose a run is. (A cosine schedule depends on its length: restore() warns.)
+// Keys that may differ between a checkpoint's recipe and the one it is resumed with: they change how long, how fast,
+// where or how verbose a run is. (A cosine schedule depends on its length: restore() warns.)
 bool may_differ(const std::string& key) {
-  for (const char* free : {"name", "device.", "train.epochs", "train.steps", "train.log_every", "train.eval_every", "train.eval_batch",
-                           "checkpoint.", "memory.", "data.threads", "data.prefetch", "data.path"})
+  for (const char* free : {"name", "device.", "train.epochs", "train.steps", "train.log_every", "train.eval_every",
+                           "train.eval_batch", "checkpoint.", "memory.", "data.threads", "data.prefetch", "data.path"})
     if (key.starts_with(free)) return true;
   return false;
 }
@@ -87,14 +87,18 @@ std::string recipe_hash(const Recipe& r) {
 class Trainer {
  public:
   Trainer(const Recipe& r, const TrainOptions& o)
-      : options_(o), start_(Clock::now()), progress_(stdout, o.quiet), checkpoints_(io::join_path(o.out, "checkpoints")) {
+      : options_(o),
+        start_(Clock::now()),
+        progress_(stdout, o.quiet),
+        checkpoints_(io::join_path(o.out, "checkpoints")) {
     // All that can fail without a directory comes first: a run that cannot start leaves nothing behind.
     dataset_ = open_dataset(r);
     c_ = compile(r, dataset_.spec(), o.compile);
     const DeviceName device = parse_device_name(r.device.name);
     executor_ = std::make_unique<Executor>(
         c_.set, find_backend(device.backend).open({device.index, static_cast<int>(r.device.threads)}), c_.executor);
-    loader_ = std::make_unique<data::Loader>(*dataset_.train, loader_config(r), loader_slots(*executor_, 0, c_.executor.slots - 2));
+    loader_ = std::make_unique<data::Loader>(*dataset_.train, loader_config(r),
+                                             loader_slots(*executor_, 0, c_.executor.slots - 2));
     if (c_.has("eval")) evaluation_ = std::make_unique<Evaluation>(c_, *executor_, *dataset_.eval);
     terms_per_sample_ = c_.data.sample.dtype == DType::i32 ? c_.data.sample.numel() : 1;
     schedule_ = schedule_config(c_);
@@ -107,9 +111,10 @@ class Trainer {
     if (step_ >= c_.schedule.total_steps) return nothing_to_do();
     replace_text(fs_, io::join_path(options_.out, "recipe.toml"), to_toml(c_.recipe));
     log_.emplace(fs_, io::join_path(options_.out, "metrics.jsonl"), step_);
-    progress_.note(fmt::format("{}: {} training samples, {} steps of {}, {} parameters, {} planned, device {}", c_.recipe.name,
-                               c_.schedule.samples, c_.schedule.total_steps, c_.schedule.batch * c_.schedule.accumulate,
-                               parameter_count(), format_bytes(c_.memory().total()), c_.recipe.device.name));
+    progress_.note(fmt::format("{}: {} training samples, {} steps of {}, {} parameters, {} planned, device {}",
+                               c_.recipe.name, c_.schedule.samples, c_.schedule.total_steps,
+                               c_.schedule.batch * c_.schedule.accumulate, parameter_count(),
+                               format_bytes(c_.memory().total()), c_.recipe.device.name));
     loop();
     progress_.finish();
     return finish();
@@ -134,8 +139,10 @@ class Trainer {
     io::Notes notes;
     if (io::info_at(fs_, checkpoints_)) {
       if (!options_.resume && !io::list_steps(fs_, checkpoints_).empty())
-        throw UserError(fmt::format("{}: holds checkpoints of an earlier run; go on with --resume, or choose another --out", options_.out),
-                        Exit::cannot_create);
+        throw UserError(
+            fmt::format("{}: holds checkpoints of an earlier run; go on with --resume, or choose another --out",
+                        options_.out),
+            Exit::cannot_create);
       io::clean_leftovers(fs_, checkpoints_, notes);
     } else {
       io::make_dirs(fs_, checkpoints_);
@@ -147,7 +154,8 @@ class Trainer {
       for (const RecipeDifference& d : diff(parse_recipe(read_text(fs_, path), path), r))
         if (!may_differ(d.key)) keys.push_back(fmt::format("{}: {} in the run, {} now", d.key, d.a, d.b));
       if (!keys.empty())
-        throw UserError(fmt::format("{}: the checkpoints belong to another recipe; {}; resume with the run's recipe, or choose another --out",
+        throw UserError(fmt::format("{}: the checkpoints belong to another recipe; {}; resume with the run's recipe, "
+                                    "or choose another --out",
                                     options_.out, fmt::join(keys, "; ")),
                         Exit::bad_recipe);
     }
@@ -157,17 +165,20 @@ class Trainer {
     io::Notes notes;
     std::optional<io::Checkpoint> found;
     if (options_.resume)
-      found = io::find_newest_valid(fs_, checkpoints_, c_.recipe.checkpoint.verify == "full" ? io::Verify::full : io::Verify::size, notes);
+      found = io::find_newest_valid(fs_, checkpoints_,
+                                    c_.recipe.checkpoint.verify == "full" ? io::Verify::full : io::Verify::size, notes);
     for (const std::string& n : notes) progress_.note(n);
     if (!found) {
       if (options_.resume)
-        progress_.note(fmt::format("no {}checkpoint: starting from the beginning", io::list_steps(fs_, checkpoints_).empty() ? "" : "valid "));
+        progress_.note(fmt::format("no {}checkpoint: starting from the beginning",
+                                   io::list_steps(fs_, checkpoints_).empty() ? "" : "valid "));
       initialize_state(*executor_, c_.state, c_.recipe.seed);
       return;
     }
     if (found->manifest.isa != instruction_set())
-      progress_.note(fmt::format("warning: the checkpoint was made with {}, this run computes with {}: results will differ in the last bits",
-                                 found->manifest.isa, instruction_set()));
+      progress_.note(fmt::format(
+          "warning: the checkpoint was made with {}, this run computes with {}: results will differ in the last bits",
+          found->manifest.isa, instruction_set()));
     load_state(*executor_, c_.state, fs_, io::join_path(found->path, kModelFile), false);
     load_state(*executor_, c_.state, fs_, io::join_path(found->path, kOptimizerFile), true);
     step_ = found->manifest.step;
@@ -175,10 +186,13 @@ class Trainer {
       const auto it = found->manifest.info.find(key);
       return it == found->manifest.info.end() ? int64_t{0} : std::strtoll(it->second.c_str(), nullptr, 10);
     };
-    if (c_.recipe.schedule.name == "cosine" && info("total_steps") != c_.schedule.total_steps && step_ < c_.schedule.total_steps)
-      progress_.note(fmt::format("warning: the cosine schedule now ends at step {}, it ended at {} when the checkpoint was written: the learning "
-                                 "rate is not that of a run to {} from the beginning",
-                                 c_.schedule.total_steps, info("total_steps"), c_.schedule.total_steps));
+    if (c_.recipe.schedule.name == "cosine" && info("total_steps") != c_.schedule.total_steps &&
+        step_ < c_.schedule.total_steps)
+      progress_.note(
+          fmt::format("warning: the cosine schedule now ends at step {}, it ended at {} when the checkpoint was "
+                      "written: the learning "
+                      "rate is not that of a run to {} from the beginning",
+                      c_.schedule.total_steps, info("total_steps"), c_.schedule.total_steps));
     skipped_ = info("skipped");
     skipped_in_a_row_ = info("skipped_in_a_row");
     progress_.note(fmt::format("resumed at step {} from {}", step_, found->path));
@@ -199,7 +213,9 @@ class Trainer {
   void loop() {
     const bool accumulates = c_.schedule.accumulate > 1;
     whole_ = c_.program(accumulates ? "accumulate" : "train");
-    tail_ = c_.has(accumulates ? "accumulate_tail" : "train_tail") ? c_.program(accumulates ? "accumulate_tail" : "train_tail") : whole_;
+    tail_ = c_.has(accumulates ? "accumulate_tail" : "train_tail")
+                ? c_.program(accumulates ? "accumulate_tail" : "train_tail")
+                : whole_;
     if (accumulates) update_ = c_.program("update");
     loader_->start(c_.schedule.epoch_of(step_), c_.schedule.first_batch(step_));
     result_.start_seconds = since(start_);
@@ -213,7 +229,8 @@ class Trainer {
       samples_ += c_.schedule.samples_in(step_ - 1);
       after_step(accepted);
       if (signals_.received() && step_ < c_.schedule.total_steps) {
-        progress_.note(fmt::format("signal {}: checkpoint at step {}; resume with --resume", signals_.received(), step_));
+        progress_.note(
+            fmt::format("signal {}: checkpoint at step {}; resume with --resume", signals_.received(), step_));
         checkpoint();
         result_.preempted = true;
         return;
@@ -264,10 +281,17 @@ class Trainer {
     const bool epoch_end = step_ % c_.schedule.steps_per_epoch == 0;
     const double epoch = static_cast<double>(step_) / static_cast<double>(c_.schedule.steps_per_epoch);
     const double lr = learning_rate(schedule_, step_ - 1);
-    if (!accepted) refuse();
-    else skipped_in_a_row_ = 0;
+    if (!accepted)
+      refuse();
+    else
+      skipped_in_a_row_ = 0;
     if (step_ % c_.recipe.train.log_every == 0 || last || !accepted)
-      log_->write(Json{{"step", step_}, {"epoch", epoch}, {"loss", loss_}, {"lr", lr}, {"grad_norm", grad_norm_}, {"skipped", skipped_}});
+      log_->write(Json{{"step", step_},
+                       {"epoch", epoch},
+                       {"loss", loss_},
+                       {"lr", lr},
+                       {"grad_norm", grad_norm_},
+                       {"skipped", skipped_}});
     if (accepted) smooth_loss_ = smooth_loss_ ? 0.95 * *smooth_loss_ + 0.05 * loss_ : loss_;
     const double rate = static_cast<double>(samples_) / result_.seconds;
     const double per_step = result_.seconds / static_cast<double>(step_ - first_step_);
@@ -275,7 +299,8 @@ class Trainer {
                       per_step * static_cast<double>(c_.schedule.total_steps - step_)});
     if (options_.on_step) options_.on_step(step_, *executor_);
     const int64_t eval_every = c_.recipe.train.eval_every;
-    if (evaluation_ && (last || (epoch_end && eval_every > 0 && c_.schedule.epoch_of(step_) % eval_every == 0))) evaluate_now();
+    if (evaluation_ && (last || (epoch_end && eval_every > 0 && c_.schedule.epoch_of(step_) % eval_every == 0)))
+      evaluate_now();
     const CheckpointRecipe& k = c_.recipe.checkpoint;
     if (last || (k.every_steps > 0 && step_ % k.every_steps == 0) ||
         (epoch_end && k.every_epochs > 0 && c_.schedule.epoch_of(step_) % k.every_epochs == 0))
@@ -285,23 +310,26 @@ class Trainer {
   void refuse() {
     ++skipped_;
     ++skipped_in_a_row_;
-    const std::string what = fmt::format("step {}: loss {} and gradient norm {} are not both finite; the weights are as before this step",
-                                         step_, loss_, grad_norm_);
+    const std::string what =
+        fmt::format("step {}: loss {} and gradient norm {} are not both finite; the weights are as before this step",
+                    step_, loss_, grad_norm_);
     if (c_.recipe.train.on_nan == "skip" && skipped_in_a_row_ < c_.recipe.train.nan_patience) {
       progress_.note("warning: " + what);
       return;
     }
     progress_.finish();
     log_->write(Json{{"step", step_}, {"loss", loss_}, {"grad_norm", grad_norm_}, {"skipped", skipped_}});
-    throw UserError(fmt::format("{} (epoch {}, first batch {}, {} refused in a row); lower optimizer.lr, set train.clip_norm, or go on past "
-                                "single ones with train.on_nan = \"skip\"; the last checkpoint is intact: {}",
-                                what, c_.schedule.epoch_of(step_ - 1), c_.schedule.first_batch(step_ - 1), skipped_in_a_row_, options_.out));
+    throw UserError(fmt::format(
+        "{} (epoch {}, first batch {}, {} refused in a row); lower optimizer.lr, set train.clip_norm, or go on past "
+        "single ones with train.on_nan = \"skip\"; the last checkpoint is intact: {}",
+        what, c_.schedule.epoch_of(step_ - 1), c_.schedule.first_batch(step_ - 1), skipped_in_a_row_, options_.out));
   }
 
   void evaluate_now() {
     eval_ = evaluation_->run();
     log_->write(Json{{"step", step_}, {"eval_loss", eval_->loss}, {"eval_accuracy", eval_->accuracy}});
-    progress_.note(fmt::format("epoch {}: test loss {:.4f}, accuracy {:.2f} %", c_.schedule.epoch_of(step_), eval_->loss, 100 * eval_->accuracy));
+    progress_.note(fmt::format("epoch {}: test loss {:.4f}, accuracy {:.2f} %", c_.schedule.epoch_of(step_),
+                               eval_->loss, 100 * eval_->accuracy));
   }
 
   // A refused step changed nothing, so what is saved after one is the last good state.
@@ -353,7 +381,8 @@ class Trainer {
       executor_.reset();
       if (device.backend != "ref")
         result_.peak_flops =
-            measure_peak(find_backend(device.backend), {device.index, static_cast<int>(c_.recipe.device.threads)}).flops_per_second;
+            measure_peak(find_backend(device.backend), {device.index, static_cast<int>(c_.recipe.device.threads)})
+                .flops_per_second;
     }
     return result_;
   }

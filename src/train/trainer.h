@@ -15,8 +15,8 @@ namespace lathe {
 inline constexpr const char* kVersion = "0.1.0";
 
 struct TrainOptions {
-  std::string out;       // run directory
-  bool resume = false;   // go on from the newest valid checkpoint, if there is one
+  std::string out;      // run directory
+  bool resume = false;  // go on from the newest valid checkpoint, if there is one
   bool quiet = false;
   bool measure_peak = false;  // at the end, for the percentage of the device's peak
   CompileOptions compile;
@@ -25,15 +25,15 @@ struct TrainOptions {
 };
 
 struct TrainResult {
-  bool preempted = false;   // a signal ended it; a checkpoint was written
-  bool unchanged = false;   // resumed at its end: nothing was trained, no file was written
-  int64_t steps = 0;        // reached
-  double loss = 0;          // last training loss
+  bool preempted = false;              // a signal ended it; a checkpoint was written
+  bool unchanged = false;              // resumed at its end: nothing was trained, no file was written
+  int64_t steps = 0;                   // reached
+  double loss = 0;                     // last training loss
   double eval_loss = 0, accuracy = 0;  // NaN when nothing was evaluated
   double samples_per_second = 0;
-  double seconds = 0;       // in training steps
+  double seconds = 0;  // in training steps
   double flops_per_second = 0;
-  double peak_flops = 0;    // measured on this device
+  double peak_flops = 0;  // measured on this device
   RunMemory memory;
   int64_t allocated = 0;
   int64_t resident_bytes = 0;  // peak of the process
@@ -60,8 +60,8 @@ struct Prediction {
   int64_t label = 0;
   std::string text;  // token models: the continuation
 };
-// Images: .pgm/.ppm, IDX (all images of the file) or "test:N" / "test:A-B" of the recipe's evaluation data. Tokens: text
-// files, continued by `tokens` bytes, always the most likely one.
+// Images: .pgm/.ppm, IDX (all images of the file) or "test:N" / "test:A-B" of the recipe's evaluation data. Tokens:
+// text files, continued by `tokens` bytes, always the most likely one.
 std::vector<Prediction> predict(const std::string& run, const std::vector<std::string>& inputs,
                                 const std::vector<std::string>& sets, int64_t tokens = 64);
 

@@ -50,9 +50,11 @@ void fill_inputs(Executor& e, const Workload& w) {
     const CounterRng rng(1, 2, 3, 4);
     if (p.type.dtype == DType::i32) {
       auto* v = reinterpret_cast<int32_t*>(at);
-      for (int64_t i = 0; i < p.type.numel(); ++i) v[i] = static_cast<int32_t>(rng.below(static_cast<uint64_t>(i), static_cast<uint64_t>(w.config.model.classes)));
+      for (int64_t i = 0; i < p.type.numel(); ++i)
+        v[i] = static_cast<int32_t>(rng.below(static_cast<uint64_t>(i), static_cast<uint64_t>(w.config.model.classes)));
     } else if (p.type.dtype == DType::u8) {
-      for (int64_t i = 0; i < p.type.numel(); ++i) at[i] = static_cast<std::byte>(rng.below(static_cast<uint64_t>(i), 256));
+      for (int64_t i = 0; i < p.type.numel(); ++i)
+        at[i] = static_cast<std::byte>(rng.below(static_cast<uint64_t>(i), 256));
     } else if (p.name == "index") {
       auto* v = reinterpret_cast<int64_t*>(at);
       for (int64_t i = 0; i < p.type.numel(); ++i) v[i] = i;
@@ -67,9 +69,24 @@ void fill_inputs(Executor& e, const Workload& w) {
 const std::vector<Workload>& workloads() {
   static const std::vector<Workload> list{
       {"mlp", "784-512-512-10, batch 128, SGD with momentum", image_config("mlp"), {DType::u8, {28, 28, 1}}, 128, 200},
-      {"cnn", "conv32-conv64-fc128 on 28x28, batch 128, SGD with momentum", image_config("cnn"), {DType::u8, {28, 28, 1}}, 128, 40},
-      {"gpt-mini", "6 layers, 384 wide, 256 tokens, batch 8, AdamW", gpt_config(256, 256, 384, 6, 6), {DType::i32, {256}}, 8, 4},
-      {"gpt2-124m", "12 layers, 768 wide, 64 tokens, batch 4, AdamW", gpt_config(50257, 1024, 768, 12, 12), {DType::i32, {64}}, 4, 2},
+      {"cnn",
+       "conv32-conv64-fc128 on 28x28, batch 128, SGD with momentum",
+       image_config("cnn"),
+       {DType::u8, {28, 28, 1}},
+       128,
+       40},
+      {"gpt-mini",
+       "6 layers, 384 wide, 256 tokens, batch 8, AdamW",
+       gpt_config(256, 256, 384, 6, 6),
+       {DType::i32, {256}},
+       8,
+       4},
+      {"gpt2-124m",
+       "12 layers, 768 wide, 64 tokens, batch 4, AdamW",
+       gpt_config(50257, 1024, 768, 12, 12),
+       {DType::i32, {64}},
+       4,
+       2},
   };
   return list;
 }
@@ -91,8 +108,10 @@ StepBench bench_step(const Workload& w, const std::string& device_name, int thre
   const Target target = backend.target(options);
   Step step = train_step(w.config, w.sample, w.batch);
   std::vector<Graph> graphs;
-  graphs.push_back(run_pipeline(std::move(step.graph), {target}, {.disabled = {}, .stop_after = "", .verify = false, .on_pass = {}}));
-  Executor e(plan(std::move(graphs), target, backend.kernels()), backend.open(options), {.slots = 1, .snapshot = false});
+  graphs.push_back(run_pipeline(std::move(step.graph), {target},
+                                {.disabled = {}, .stop_after = "", .verify = false, .on_pass = {}}));
+  Executor e(plan(std::move(graphs), target, backend.kernels()), backend.open(options),
+             {.slots = 1, .snapshot = false});
   initialize_state(e, step.state, 1);
   fill_inputs(e, w);
   const auto one = [&] {
@@ -126,7 +145,8 @@ StepBench bench_step(const Workload& w, const std::string& device_name, int thre
     }
     for (size_t k = 0; k < best.size(); ++k) {
       const Launch& l = e.set().programs[0].launches[k];
-      out.launches.push_back({std::string(l.candidate.name), std::string(l.node.op->name()), l.node.origin, best[k], l.cost});
+      out.launches.push_back(
+          {std::string(l.candidate.name), std::string(l.node.op->name()), l.node.origin, best[k], l.cost});
     }
   }
   out.percent_of_peak = 100 * out.gflops * 1e9 / measure_peak(backend, options).flops_per_second;

@@ -36,17 +36,32 @@ TEST(Errors, Table) {
       {{"train", "--set", "optimizer.name=sdg"}, 78, {"sgd"}},
       {{"train", "--set", "train.update=at_gradient", "--set", "train.clip_norm=1"}, 78, {"at_gradient", "clip_norm"}},
       {{"train", "--device", "gpu"}, 78, {"device", "cpu"}},
-      {{"train", "mlp", "--device", "opencl:77", "--set", "data.source=synthetic", "--out", dir.path("o1")}, 71, {"opencl"}},
+      {{"train", "mlp", "--device", "opencl:77", "--set", "data.source=synthetic", "--out", dir.path("o1")},
+       71,
+       {"opencl"}},
       {{"train", file("bad.toml", "seed = 1\n[train\nepochs = 2\n")}, 78, {"bad.toml:2:"}},
       {{"train", file("key.toml", "seed = 1\n[train]\n  batch_sze = 2\n")}, 78, {"key.toml:3:3", "batch_size"}},
       {{"train", file("family.toml", "[model]\nfamily = \"gpt\"\n"), "--out", dir.path("o2")}, 78, {}},
-      {{"train", "--set", "data.path=" + dir.path("empty"), "--out", dir.path("o3")}, 66, {"dataset-fashion-mnist", "data.path"}},
-      {{"train", "--set", "data.source=idx", "--set", "data.path=" + dir.path("idx"), "--out", dir.path("o4")}, 65, {"train-images-idx3-ubyte"}},
-      {{"train", "--set", "data.source=synthetic", "--set", "train.batch_size=100000", "--out", dir.path("o5")}, 65, {"batch_size"}},
-      {{"train", "--set", "memory.budget=1MiB", "--set", "data.source=synthetic", "--out", dir.path("o6")}, 71, {"available", "batch"}},
+      {{"train", "--set", "data.path=" + dir.path("empty"), "--out", dir.path("o3")},
+       66,
+       {"dataset-fashion-mnist", "data.path"}},
+      {{"train", "--set", "data.source=idx", "--set", "data.path=" + dir.path("idx"), "--out", dir.path("o4")},
+       65,
+       {"train-images-idx3-ubyte"}},
+      {{"train", "--set", "data.source=synthetic", "--set", "train.batch_size=100000", "--out", dir.path("o5")},
+       65,
+       {"batch_size"}},
+      {{"train", "--set", "memory.budget=1MiB", "--set", "data.source=synthetic", "--out", dir.path("o6")},
+       71,
+       {"available", "batch"}},
       {{"train", "--out", "/proc/nothing/run", "--set", "data.source=synthetic"}, 73, {"/proc/nothing"}},
-      {{"train", "--disable-pass", "fuze", "--set", "data.source=synthetic", "--out", dir.path("o7")}, 64, {"fuze", "fuse"}},
-      {{"train", "--resume", "--out", dir.path("file-not-dir"), "--set", "data.source=synthetic", "--set", "train.steps=1"}, 0, {}},
+      {{"train", "--disable-pass", "fuze", "--set", "data.source=synthetic", "--out", dir.path("o7")},
+       64,
+       {"fuze", "fuse"}},
+      {{"train", "--resume", "--out", dir.path("file-not-dir"), "--set", "data.source=synthetic", "--set",
+        "train.steps=1"},
+       0,
+       {}},
       {{"eval", dir.path("empty")}, 66, {"run directory"}},
       {{"predict", dir.path("empty"), "x"}, 66, {"run directory"}},
       {{"plan", "nothing"}, 66, {"fashion_mnist"}},
@@ -58,7 +73,10 @@ TEST(Errors, Table) {
       {{"recipes", "nothing"}, 66, {"fashion_mnist"}},
       {{"train", "gpt_tiny", "--set", "data.path=" + dir.path("no.txt"), "--out", dir.path("o8")}, 66, {"no.txt"}},
       {{"train", "gpt_tiny", "--set", "model.heads=3", "--out", dir.path("o9")}, 78, {"heads", "width"}},
-      {{"train", "mlp", "--set", "data.source=synthetic", "--set", "data.normalize.mean=[1,2]", "--out", dir.path("o10")}, 78, {"normalize"}},
+      {{"train", "mlp", "--set", "data.source=synthetic", "--set", "data.normalize.mean=[1,2]", "--out",
+        dir.path("o10")},
+       78,
+       {"normalize"}},
       {{"train", "mlp", "--set", "data.source=text", "--out", dir.path("o11")}, 78, {"model.family"}},
   };
   for (const Row& row : rows) {
@@ -66,15 +84,17 @@ TEST(Errors, Table) {
     std::string command;
     for (const std::string& a : row.args) command += a + " ";
     EXPECT_EQ(r.code, row.code) << command << "\n" << r.err;
-    for (const std::string& w : row.words) EXPECT_NE((r.err + r.out).find(w), std::string::npos) << command << ": no \"" << w << "\" in: " << r.err;
+    for (const std::string& w : row.words)
+      EXPECT_NE((r.err + r.out).find(w), std::string::npos) << command << ": no \"" << w << "\" in: " << r.err;
     EXPECT_EQ(r.err.find("internal error"), std::string::npos) << command << r.err;
   }
 }
 
 TEST(Errors, NonFiniteLossEndsTheRun) {
   const TempDir dir;
-  const Outcome r = run_lathe({"train", "mlp", "--set", "data.source=synthetic", "--set", "optimizer.lr=1e3", "--set", "optimizer.momentum=0.99",
-                               "--set", "train.steps=500", "--quiet", "--out", dir.path("run")});
+  const Outcome r =
+      run_lathe({"train", "mlp", "--set", "data.source=synthetic", "--set", "optimizer.lr=1e3", "--set",
+                 "optimizer.momentum=0.99", "--set", "train.steps=500", "--quiet", "--out", dir.path("run")});
   EXPECT_EQ(r.code, 65) << r.err;
   EXPECT_NE(r.err.find("not both finite"), std::string::npos) << r.err;
   EXPECT_NE(r.err.find("optimizer.lr"), std::string::npos);
@@ -87,8 +107,13 @@ TEST(Errors, FullDisk) {
   if (std::system(("mount -t tmpfs -o size=3m tmpfs " + dir.path("disk") + " 2>/dev/null").c_str()) != 0)
     GTEST_SKIP() << "may not mount a file system here";
   const auto args = [&](const char* on_error) {
-    return std::vector<std::string>{"train", "mlp", "--set", "data.source=synthetic", "--set", "train.steps=6", "--set", "checkpoint.every_steps=2",
-                                    "--set", std::string("checkpoint.on_error=") + on_error, "--out", dir.path("disk/run"), "--resume"};
+    return std::vector<std::string>{"train",   "mlp",
+                                    "--set",   "data.source=synthetic",
+                                    "--set",   "train.steps=6",
+                                    "--set",   "checkpoint.every_steps=2",
+                                    "--set",   std::string("checkpoint.on_error=") + on_error,
+                                    "--out",   dir.path("disk/run"),
+                                    "--resume"};
   };
   const Outcome fail = run_lathe(args("fail")), warn = run_lathe(args("warn"));
   std::system(("umount " + dir.path("disk")).c_str());

@@ -1,4 +1,5 @@
-// kill -9 at random moments, signals, and the lock: whatever happens, --resume ends with the bits of an undisturbed run.
+// kill -9 at random moments, signals, and the lock: whatever happens, --resume ends with the bits of an undisturbed
+// run.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -13,10 +14,35 @@ namespace {
 
 // A small net with everything that carries state over steps: momentum, running statistics, dropout, augmentation.
 std::vector<std::string> small_run(const std::string& out, int steps) {
-  return {"train", "fashion_mnist", "--out", out, "--quiet", "--set", "data.source=synthetic", "--set", "data.train_samples=200",
-          "--set", "data.test_samples=50", "--set", "model.channels=[4,6]", "--set", "model.dense=16", "--set", "model.dropout=0.2",
-          "--set", "train.batch_size=16", "--set", "train.steps=" + std::to_string(steps), "--set", "train.log_every=1",
-          "--set", "checkpoint.every_steps=3", "--set", "data.augment.rotate=5", "--set", "train.eval_every=0"};
+  return {"train",
+          "fashion_mnist",
+          "--out",
+          out,
+          "--quiet",
+          "--set",
+          "data.source=synthetic",
+          "--set",
+          "data.train_samples=200",
+          "--set",
+          "data.test_samples=50",
+          "--set",
+          "model.channels=[4,6]",
+          "--set",
+          "model.dense=16",
+          "--set",
+          "model.dropout=0.2",
+          "--set",
+          "train.batch_size=16",
+          "--set",
+          "train.steps=" + std::to_string(steps),
+          "--set",
+          "train.log_every=1",
+          "--set",
+          "checkpoint.every_steps=3",
+          "--set",
+          "data.augment.rotate=5",
+          "--set",
+          "train.eval_every=0"};
 }
 
 std::vector<std::string> with(std::vector<std::string> args, const std::vector<std::string>& more) {
@@ -110,7 +136,9 @@ TEST(Kill, ResumeAtTheEndChangesNothing) {
   const TempDir dir;
   const std::string out = dir.path("run");
   ASSERT_EQ(run_lathe(small_run(out, 6)).code, 0);
-  const auto files = [&] { return read_file(out + "/summary.json") + read_file(out + "/recipe.toml") + read_file(out + "/metrics.jsonl"); };
+  const auto files = [&] {
+    return read_file(out + "/summary.json") + read_file(out + "/recipe.toml") + read_file(out + "/metrics.jsonl");
+  };
   const std::string before = files();
   auto args = with(small_run(out, 6), {"--resume"});
   std::erase(args, "--quiet");

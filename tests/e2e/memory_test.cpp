@@ -16,7 +16,9 @@ std::atomic<bool> g_counting{false};
 
 void* counted(size_t size, size_t alignment) {
   if (g_counting.load(std::memory_order_relaxed)) g_allocations.fetch_add(1);
-  void* p = alignment > alignof(std::max_align_t) ? std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment) : std::malloc(size);
+  void* p = alignment > alignof(std::max_align_t)
+                ? std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment)
+                : std::malloc(size);
   if (!p) throw std::bad_alloc();
   return p;
 }
@@ -41,7 +43,8 @@ namespace lathe {
 namespace {
 
 void expect_no_allocation(const std::string& recipe, const Sets& sets) {
-  Sets all{"train.steps=30", "train.log_every=1000", "train.eval_every=0", "checkpoint.every_epochs=0", "data.test_samples=16"};
+  Sets all{"train.steps=30", "train.log_every=1000", "train.eval_every=0", "checkpoint.every_epochs=0",
+           "data.test_samples=16"};
   all.insert(all.end(), sets.begin(), sets.end());
   const test::TempDir dir;
   TrainOptions o;
@@ -78,9 +81,11 @@ TEST(Memory, TheCounterCounts) {
 
 TEST(Memory, NoAllocationAfterStep0) {
   expect_no_allocation("mlp", {"data.source=synthetic", "data.train_samples=512"});
-  expect_no_allocation("fashion_mnist", {"data.source=synthetic", "data.train_samples=100", "train.batch_size=16", "model.dropout=0.1"});
+  expect_no_allocation("fashion_mnist",
+                       {"data.source=synthetic", "data.train_samples=100", "train.batch_size=16", "model.dropout=0.1"});
   expect_no_allocation("gpt_tiny", {"model.layers=1", "model.width=32", "model.sequence=16", "train.batch_size=4"});
-  expect_no_allocation("mlp", {"data.source=synthetic", "data.train_samples=512", "train.batch_size=16", "train.accumulate=3"});
+  expect_no_allocation(
+      "mlp", {"data.source=synthetic", "data.train_samples=512", "train.batch_size=16", "train.accumulate=3"});
 }
 
 TEST(Memory, PlansAreWithinFivePercentOfTheLowerBound) {
@@ -90,7 +95,8 @@ TEST(Memory, PlansAreWithinFivePercentOfTheLowerBound) {
       const Compiled c = compile(r, describe_data(r));
       for (const Program& p : c.set.programs) {
         EXPECT_GE(p.memory.scratch, p.memory.lower_bound) << b.name << " " << p.name;
-        EXPECT_LE(static_cast<double>(p.memory.scratch), 1.05 * static_cast<double>(p.memory.lower_bound)) << b.name << " " << p.name;
+        EXPECT_LE(static_cast<double>(p.memory.scratch), 1.05 * static_cast<double>(p.memory.lower_bound))
+            << b.name << " " << p.name;
       }
     }
 }

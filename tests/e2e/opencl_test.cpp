@@ -30,8 +30,8 @@ class OpenCl : public ::testing::Test {
 TEST_F(OpenCl, TrainsTheMlpRecipeLikeTheCpu) {
   const TempDir dir;
   for (const char* device : {"cpu", "opencl"}) {
-    const auto r = run_lathe({"train", "mlp", "--device", device, "--json", "--out", dir.path(device), "--set", "train.steps=200",
-                              "--set", "train.log_every=1", "--set", "data.test_samples=2000"});
+    const auto r = run_lathe({"train", "mlp", "--device", device, "--json", "--out", dir.path(device), "--set",
+                              "train.steps=200", "--set", "train.log_every=1", "--set", "data.test_samples=2000"});
     ASSERT_EQ(r.code, 0) << r.err;
     const auto j = nlohmann::json::parse(r.out);
     EXPECT_GT(j["test_accuracy"].get<double>(), 0.75) << device;
@@ -48,9 +48,26 @@ TEST_F(OpenCl, TrainsTheMlpRecipeLikeTheCpu) {
 TEST_F(OpenCl, ResumesAndAccumulates) {
   const TempDir dir;
   const auto args = [&](const std::string& out, int steps) {
-    return std::vector<std::string>{"train", "mlp", "--device", "opencl", "--quiet", "--out", dir.path(out), "--set", "data.source=synthetic",
-                                    "--set", "data.train_samples=100", "--set", "train.batch_size=16", "--set", "train.accumulate=2",
-                                    "--set", "train.steps=" + std::to_string(steps), "--set", "model.hidden=[32]", "--resume"};
+    return std::vector<std::string>{"train",
+                                    "mlp",
+                                    "--device",
+                                    "opencl",
+                                    "--quiet",
+                                    "--out",
+                                    dir.path(out),
+                                    "--set",
+                                    "data.source=synthetic",
+                                    "--set",
+                                    "data.train_samples=100",
+                                    "--set",
+                                    "train.batch_size=16",
+                                    "--set",
+                                    "train.accumulate=2",
+                                    "--set",
+                                    "train.steps=" + std::to_string(steps),
+                                    "--set",
+                                    "model.hidden=[32]",
+                                    "--resume"};
   };
   ASSERT_EQ(run_lathe(args("whole", 8)).code, 0);
   ASSERT_EQ(run_lathe(args("parts", 5)).code, 0);

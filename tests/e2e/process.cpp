@@ -17,11 +17,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-pid_t start(const std::vector<std::string>& args, const std::vector<std::string>& env, const std::string& out, const std::string& err) {
+pid_t start(const std::vector<std::string>& args, const std::vector<std::string>& env, const std::string& out,
+            const std::string& err) {
   const pid_t pid = fork();
   if (pid != 0) return pid;
   for (const std::string& e : env) putenv(const_cast<char*>(e.c_str()));
-  const int o = open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), e = open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  const int o = open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600),
+            e = open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   dup2(o, 1);
   dup2(e, 2);
   std::vector<char*> argv{const_cast<char*>(LATHE_BINARY)};

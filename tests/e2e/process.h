@@ -10,9 +10,9 @@
 namespace lathe::test {
 
 struct Outcome {
-  int code = -1;     // exit code, or -signal
-  std::string out;   // standard output
-  std::string err;   // standard error
+  int code = -1;    // exit code, or -signal
+  std::string out;  // standard output
+  std::string err;  // standard error
 };
 
 Outcome run_lathe(const std::vector<std::string>& args, const std::vector<std::string>& env = {});

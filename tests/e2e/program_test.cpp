@@ -11,7 +11,8 @@ namespace lathe::test {
 namespace {
 
 TEST(Program, EveryCommandHasHelpWithAnExample) {
-  for (const char* command : {"train", "eval", "predict", "plan", "ir", "devices", "selftest", "bench", "recipes", "env"}) {
+  for (const char* command :
+       {"train", "eval", "predict", "plan", "ir", "devices", "selftest", "bench", "recipes", "env"}) {
     const Outcome r = run_lathe({command, "--help"});
     EXPECT_EQ(r.code, 0) << command;
     EXPECT_NE(r.out.find("Example: "), std::string::npos) << command;
@@ -22,9 +23,11 @@ TEST(Program, EveryCommandHasHelpWithAnExample) {
 TEST(Program, PlanIsWhatTheRunAllocates) {
   const TempDir dir;
   for (const char* recipe : {"mlp", "fashion_mnist", "gpt_tiny"}) {
-    const std::vector<std::string> sets{"--set", "train.steps=1", "--set", "data.train_samples=64", "--set", "data.test_samples=64",
-                                        "--set", "train.batch_size=16", "--set", "train.eval_every=0"};
-    std::vector<std::string> plan{"plan", recipe, "--json"}, train{"train", recipe, "--json", "--out", dir.path(recipe)};
+    const std::vector<std::string> sets{"--set", "train.steps=1",        "--set", "data.train_samples=64",
+                                        "--set", "data.test_samples=64", "--set", "train.batch_size=16",
+                                        "--set", "train.eval_every=0"};
+    std::vector<std::string> plan{"plan", recipe, "--json"},
+        train{"train", recipe, "--json", "--out", dir.path(recipe)};
     plan.insert(plan.end(), sets.begin(), sets.end());
     train.insert(train.end(), sets.begin(), sets.end());
     const Outcome p = run_lathe(plan), t = run_lathe(train);
@@ -64,16 +67,32 @@ TEST(Program, PassesAreFast) {
 TEST(Program, DisabledPassesGiveTheSameTraining) {
   const TempDir dir;
   const auto loss = [&](const std::vector<std::string>& disabled) {
-    std::vector<std::string> args{"train", "fashion_mnist", "--json", "--out", dir.path("run" + std::to_string(disabled.size()) + (disabled.empty() ? "" : disabled[0])),
-                                  "--set", "data.source=synthetic", "--set", "data.train_samples=64", "--set", "data.test_samples=16",
-                                  "--set", "train.batch_size=16", "--set", "train.steps=20", "--set", "model.channels=[4,8]"};
+    std::vector<std::string> args{
+        "train",
+        "fashion_mnist",
+        "--json",
+        "--out",
+        dir.path("run" + std::to_string(disabled.size()) + (disabled.empty() ? "" : disabled[0])),
+        "--set",
+        "data.source=synthetic",
+        "--set",
+        "data.train_samples=64",
+        "--set",
+        "data.test_samples=16",
+        "--set",
+        "train.batch_size=16",
+        "--set",
+        "train.steps=20",
+        "--set",
+        "model.channels=[4,8]"};
     for (const std::string& d : disabled) args.insert(args.end(), {"--disable-pass", d});
     const Outcome r = run_lathe(args);
     EXPECT_EQ(r.code, 0) << r.err;
     return nlohmann::json::parse(r.out)["loss"].get<double>();
   };
   const double all = loss({});
-  for (const std::vector<std::string>& d : {std::vector<std::string>{"fuse"}, {"layout"}, {"cse"}, {"fold"}, {"canonicalize"}})
+  for (const std::vector<std::string>& d :
+       {std::vector<std::string>{"fuse"}, {"layout"}, {"cse"}, {"fold"}, {"canonicalize"}})
     EXPECT_NEAR(loss(d), all, 1e-3 * (1 + all)) << d[0];
 }
 
@@ -86,13 +105,15 @@ TEST(Program, DevicesAndOps) {
   ASSERT_EQ(ops.code, 0) << ops.err;
   for (const auto& row : nlohmann::json::parse(ops.out))
     for (const char* backend : {"ref", "cpu", "opencl"})
-      EXPECT_TRUE(row[backend]["accepted"].get<int>() > 0 || !row[backend]["reason"].get<std::string>().empty()) << row.dump();
+      EXPECT_TRUE(row[backend]["accepted"].get<int>() > 0 || !row[backend]["reason"].get<std::string>().empty())
+          << row.dump();
 }
 
 TEST(Program, TextModelsContinueText) {
   const TempDir dir;
-  const Outcome t = run_lathe({"train", "gpt_tiny", "--quiet", "--out", dir.path("run"), "--set", "model.layers=1", "--set", "model.width=32",
-                               "--set", "model.sequence=32", "--set", "train.steps=60", "--set", "data.test_samples=8", "--set", "train.batch_size=8"});
+  const Outcome t = run_lathe({"train", "gpt_tiny", "--quiet", "--out", dir.path("run"), "--set", "model.layers=1",
+                               "--set", "model.width=32", "--set", "model.sequence=32", "--set", "train.steps=60",
+                               "--set", "data.test_samples=8", "--set", "train.batch_size=8"});
   ASSERT_EQ(t.code, 0) << t.err;
   const Outcome e = run_lathe({"eval", dir.path("run"), "--json"});
   ASSERT_EQ(e.code, 0) << e.err;
@@ -107,8 +128,9 @@ TEST(Program, TextModelsContinueText) {
 
 TEST(Program, EvalAndPredictOnOtherDevices) {
   const TempDir dir;
-  const Outcome t = run_lathe({"train", "mlp", "--quiet", "--out", dir.path("run"), "--set", "data.source=synthetic", "--set", "data.train_samples=300",
-                               "--set", "data.test_samples=100", "--set", "train.batch_size=32", "--set", "train.steps=40", "--set", "model.hidden=[32]"});
+  const Outcome t = run_lathe({"train", "mlp", "--quiet", "--out", dir.path("run"), "--set", "data.source=synthetic",
+                               "--set", "data.train_samples=300", "--set", "data.test_samples=100", "--set",
+                               "train.batch_size=32", "--set", "train.steps=40", "--set", "model.hidden=[32]"});
   ASSERT_EQ(t.code, 0) << t.err;
   const auto accuracy = [&](const char* device) {
     const Outcome e = run_lathe({"eval", dir.path("run"), "--device", device, "--json"});
@@ -124,8 +146,9 @@ TEST(Program, EvalAndPredictOnOtherDevices) {
 
 TEST(Program, LargeGraphsArePlannedInASecond) {
   // About 20,000 nodes before the passes.
-  const Outcome r = run_lathe({"plan", "gpt_tiny", "--json", "--set", "model.layers=110", "--set", "model.width=32", "--set", "model.sequence=8",
-                               "--set", "train.batch_size=2", "--set", "data.train_samples=64", "--set", "data.test_samples=2"});
+  const Outcome r = run_lathe({"plan", "gpt_tiny", "--json", "--set", "model.layers=110", "--set", "model.width=32",
+                               "--set", "model.sequence=8", "--set", "train.batch_size=2", "--set",
+                               "data.train_samples=64", "--set", "data.test_samples=2"});
   ASSERT_EQ(r.code, 0) << r.err;
   std::printf("planned in %.2f s\n", nlohmann::json::parse(r.out)["plan_seconds"].get<double>());
 }

@@ -43,7 +43,8 @@ TEST(Recipes, DefaultForOneEpoch) {
 TEST(Recipes, EveryPassKeepsTheNumbers) {
   const auto verdicts = selftest_passes(pipeline(), find_backend("cpu").target({}));
   EXPECT_GE(verdicts.size(), 9u);
-  for (const GraphVerdict& v : verdicts) EXPECT_TRUE(v.verdict.ok()) << v.recipe << " " << v.program << ": " << v.verdict.first_bad << ": " << v.verdict.why;
+  for (const GraphVerdict& v : verdicts)
+    EXPECT_TRUE(v.verdict.ok()) << v.recipe << " " << v.program << ": " << v.verdict.first_bad << ": " << v.verdict.why;
 }
 
 // Turns the first subtraction of a graph around.
@@ -87,7 +88,8 @@ void random_graphs(const std::string& device, int graphs, bool each_pass) {
       if (!disabled.empty()) o.disabled = {disabled};
       const auto actual = run_graph(backend, {}, run_pipeline(g, context, o), inputs);
       for (size_t i = 0; i < expected.size(); ++i)
-        ASSERT_LT(relative_error(actual[i], expected[i]), 2e-4) << device << ", seed " << seed << ", without " << disabled << ", output " << i;
+        ASSERT_LT(relative_error(actual[i], expected[i]), 2e-4)
+            << device << ", seed " << seed << ", without " << disabled << ", output " << i;
     }
   }
 }

@@ -18,8 +18,8 @@ namespace {
 using test::TempDir;
 
 Recipe tiny(const std::string& name, const Sets& sets) {
-  Sets all{"data.source=synthetic", "data.train_samples=64", "data.test_samples=16", "train.batch_size=16", "train.eval_every=0",
-           "checkpoint.every_epochs=0"};
+  Sets all{"data.source=synthetic", "data.train_samples=64", "data.test_samples=16",
+           "train.batch_size=16",   "train.eval_every=0",    "checkpoint.every_epochs=0"};
   all.insert(all.end(), sets.begin(), sets.end());
   return load_recipe(name, all);
 }
@@ -67,7 +67,8 @@ double relative(const std::vector<float>& a, const std::vector<float>& b) {
 // The gradients that `accumulate` micro-batches leave in the accumulators, against one large batch.
 TEST(Training, AccumulatedGradientsEqualTheLargeBatch) {
   const auto gradients = [](int64_t batch, int64_t accumulate) {
-    const Recipe r = tiny("mlp", {"train.batch_size=" + std::to_string(batch), "train.accumulate=" + std::to_string(accumulate), "train.update=after_all"});
+    const Recipe r = tiny("mlp", {"train.batch_size=" + std::to_string(batch),
+                                  "train.accumulate=" + std::to_string(accumulate), "train.update=after_all"});
     const Dataset data = open_dataset(r);
     StepConfig config = step_config(r, data.spec());
     Step step = accumulate_step(config, data.spec().sample, batch);
@@ -107,8 +108,10 @@ TEST(Training, AccumulationTrainsLikeTheLargeBatch) {
 TEST(Training, UpdateModesAgree) {
   for (const char* optimizer : {"sgd", "adam", "adamw"}) {
     const std::string name = std::string("optimizer.name=") + optimizer, lr = "optimizer.lr=0.01";
-    const auto after = train_weights(tiny("fashion_mnist", {"train.update=after_all", "train.steps=6", name, lr, "model.channels=[4,4]"}));
-    const auto at = train_weights(tiny("fashion_mnist", {"train.update=at_gradient", "train.steps=6", name, lr, "model.channels=[4,4]"}));
+    const auto after = train_weights(
+        tiny("fashion_mnist", {"train.update=after_all", "train.steps=6", name, lr, "model.channels=[4,4]"}));
+    const auto at = train_weights(
+        tiny("fashion_mnist", {"train.update=at_gradient", "train.steps=6", name, lr, "model.channels=[4,4]"}));
     for (const auto& [n, w] : after) EXPECT_LT(relative(at.at(n), w), 1e-5) << optimizer << " " << n;
   }
 }
@@ -125,8 +128,8 @@ TEST(Training, AtGradientNeedsLessMemory) {
 TEST(Training, NonFiniteStepsChangeNothing) {
   for (const char* optimizer : {"sgd", "adam"}) {
     const TempDir dir;
-    Recipe r = tiny("fashion_mnist", {"train.on_nan=skip", "train.nan_patience=3", "train.steps=10", "model.channels=[4,4]",
-                                      std::string("optimizer.name=") + optimizer});
+    Recipe r = tiny("fashion_mnist", {"train.on_nan=skip", "train.nan_patience=3", "train.steps=10",
+                                      "model.channels=[4,4]", std::string("optimizer.name=") + optimizer});
     const Compiled c = compile(r, describe_data(r));
     std::map<std::string, std::vector<float>> before;
     int64_t refused = 0;
@@ -143,7 +146,8 @@ TEST(Training, NonFiniteStepsChangeNothing) {
         ++refused;
         const auto now = weights(e, c);
         for (const auto& [name, w] : before)
-          EXPECT_EQ(std::memcmp(w.data(), now.at(name).data(), w.size() * sizeof(float)), 0) << optimizer << " step " << step << " " << name;
+          EXPECT_EQ(std::memcmp(w.data(), now.at(name).data(), w.size() * sizeof(float)), 0)
+              << optimizer << " step " << step << " " << name;
       }
     };
     try {
@@ -160,9 +164,11 @@ TEST(Training, NonFiniteStepsChangeNothing) {
 }
 
 TEST(Training, EachSampleExactlyOncePerEpoch) {
-  for (const auto& [samples, batch, accumulate] : {std::array<int64_t, 3>{64, 16, 1}, {50, 16, 1}, {50, 7, 3}, {33, 32, 2}, {5, 5, 4}}) {
+  for (const auto& [samples, batch, accumulate] :
+       {std::array<int64_t, 3>{64, 16, 1}, {50, 16, 1}, {50, 7, 3}, {33, 32, 2}, {5, 5, 4}}) {
     Recipe r = load_recipe("mlp", {"data.source=synthetic", "data.train_samples=" + std::to_string(samples),
-                                   "train.batch_size=" + std::to_string(batch), "train.accumulate=" + std::to_string(accumulate), "train.epochs=2"});
+                                   "train.batch_size=" + std::to_string(batch),
+                                   "train.accumulate=" + std::to_string(accumulate), "train.epochs=2"});
     const TrainSchedule s = train_schedule(r, samples);
     int64_t seen = 0, batches = 0;
     for (int64_t step = 0; step < s.steps_per_epoch; ++step) {
@@ -200,7 +206,8 @@ TEST(Training, StagedIndicesCoverTheEpoch) {
 }
 
 TEST(Training, ClippingBoundsTheStep) {
-  const auto w0 = train_weights(tiny("mlp", {"train.steps=1", "optimizer.lr=1", "optimizer.momentum=0", "train.clip_norm=0.001"}));
+  const auto w0 =
+      train_weights(tiny("mlp", {"train.steps=1", "optimizer.lr=1", "optimizer.momentum=0", "train.clip_norm=0.001"}));
   const Recipe r = tiny("mlp", {"train.steps=1"});
   const Compiled c = compile(r, describe_data(r));
   Executor e(c.set, find_backend("cpu").open({}), c.executor);
@@ -214,7 +221,8 @@ TEST(Training, ClippingBoundsTheStep) {
 }
 
 TEST(Training, LossFalls) {
-  for (const auto& [recipe, extra] : {std::pair<std::string, Sets>{"mlp", {}}, {"fashion_mnist", {"model.channels=[8,8]", "schedule.warmup_steps=5"}}}) {
+  for (const auto& [recipe, extra] : {std::pair<std::string, Sets>{"mlp", {}},
+                                      {"fashion_mnist", {"model.channels=[8,8]", "schedule.warmup_steps=5"}}}) {
     const TempDir dir;
     Sets sets{"train.steps=60"};
     sets.insert(sets.end(), extra.begin(), extra.end());

@@ -1,6 +1,6 @@
-// The common dialect: kernel texts are valid OpenCL C 1.2 and CUDA C++ after this prelude. It is compiled on the device,
-// never by the host's compiler. Texts use no vector literals, mad, clamp, convert_* or INFINITY (NVRTC lacks them), pass
-// every integer argument as `long`, and receive buffers as a base pointer and an offset in elements.
+// The common dialect: kernel texts are valid OpenCL C 1.2 and CUDA C++ after this prelude. It is compiled on the
+// device, never by the host's compiler. Texts use no vector literals, mad, clamp, convert_* or INFINITY (NVRTC lacks
+// them), pass every integer argument as `long`, and receive buffers as a base pointer and an offset in elements.
 #if defined(__OPENCL_VERSION__) || defined(__OPENCL_C_VERSION__)
 #ifdef cl_khr_fp64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
@@ -48,14 +48,19 @@ typedef unsigned long ulong;
 #define MIN_NAN(a, b) ((((a) < (b)) | ((a) != (a))) ? (a) : (b))
 
 // Conversions: float to integer truncates and saturates, NaN becomes 0; integers saturate.
-DEVICE int to_i32_long(long x) { return x < -2147483647L - 1 ? -2147483647 - 1 : x > 2147483647L ? 2147483647 : (int)x; }
+DEVICE int to_i32_long(long x) {
+  return x < -2147483647L - 1 ? -2147483647 - 1 : x > 2147483647L ? 2147483647 : (int)x;
+}
 DEVICE uchar to_u8_long(long x) { return (uchar)(x < 0 ? 0 : x > 255 ? 255 : x); }
 DEVICE uchar to_u8_int(int x) { return (uchar)(x < 0 ? 0 : x > 255 ? 255 : x); }
 DEVICE int to_i32_float(float x) {
   return x != x ? 0 : x <= -2147483648.0f ? -2147483647 - 1 : x >= 2147483648.0f ? 2147483647 : (int)x;
 }
 DEVICE long to_i64_float(float x) {
-  return x != x ? 0 : x <= -9223372036854775808.0f ? -9223372036854775807L - 1 : x >= 9223372036854775808.0f ? 9223372036854774784L : (long)x;
+  return x != x                         ? 0
+         : x <= -9223372036854775808.0f ? -9223372036854775807L - 1
+         : x >= 9223372036854775808.0f  ? 9223372036854774784L
+                                        : (long)x;
 }
 DEVICE uchar to_u8_float(float x) { return x >= 255.0f ? 255 : x > 0.0f ? (uchar)x : 0; }
 #ifdef LATHE_F64
@@ -63,7 +68,10 @@ DEVICE int to_i32_double(double x) {
   return x != x ? 0 : x <= -2147483648.0 ? -2147483647 - 1 : x >= 2147483647.0 ? 2147483647 : (int)x;
 }
 DEVICE long to_i64_double(double x) {
-  return x != x ? 0 : x <= -9223372036854775808.0 ? -9223372036854775807L - 1 : x >= 9223372036854775808.0 ? 9223372036854774784L : (long)x;
+  return x != x                        ? 0
+         : x <= -9223372036854775808.0 ? -9223372036854775807L - 1
+         : x >= 9223372036854775808.0  ? 9223372036854774784L
+                                       : (long)x;
 }
 DEVICE uchar to_u8_double(double x) { return x >= 255.0 ? 255 : x > 0.0 ? (uchar)x : 0; }
 #endif

@@ -12,7 +12,7 @@ namespace lathe {
 namespace {
 
 struct RefArg {
-  RefTensor tensor;        // in the workspace
+  RefTensor tensor;           // in the workspace
   std::byte* data = nullptr;  // in the arena
 };
 
@@ -34,7 +34,8 @@ void store(const RefArg& a) {
 // Outputs are stored after all inputs were loaded, so any output may lie over any input.
 class RefKernel final : public Kernel {
  public:
-  RefKernel(HostDevice& device, const Site& site, const KernelArgs& args) : op_(site.node.op), params_(site.node.params) {
+  RefKernel(HostDevice& device, const Site& site, const KernelArgs& args)
+      : op_(site.node.op), params_(site.node.params) {
     auto* next = reinterpret_cast<double*>(device.address(args.workspace));
     const auto take = [&](const Types& types, const std::vector<Buffer>& buffers, std::vector<RefArg>& list,
                           std::vector<RefTensor>& tensors) {

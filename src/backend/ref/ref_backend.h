@@ -1,4 +1,5 @@
-// ref: every op's reference loop as a kernel, on host memory, in f64. The oracle of the other backends; never optimised.
+// ref: every op's reference loop as a kernel, on host memory, in f64. The oracle of the other backends; never
+// optimised.
 #pragma once
 
 #include "backend/backend.h"
