@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/checked.h"
+#include "base/philox.h"
 
 namespace lathe {
 namespace {
@@ -15,6 +16,7 @@ namespace {
 constexpr int64_t kWork = 60'000'000;
 // Good enough to stop: one part in 100 over the lower bound.
 constexpr int64_t kCloseEnough = 100;
+constexpr uint32_t kRandomOrders = 400;
 
 struct Item {
   int64_t size;  // rounded up
@@ -274,6 +276,17 @@ Packing pack(std::span<const Interval> intervals, const PackSpace& space) {
     if (close_enough()) break;
     // The items of the peak first: they stack without a gap, and the others go where they leave room.
     std::ranges::stable_partition(order, [&](const Item& i) { return i.first <= peak.time && i.last >= peak.time; });
+    try_order(order);
+  }
+  // Small plans can afford to look around: sizes weighted at random (but the same every time) give other orders.
+  for (uint32_t round = 0; round < kRandomOrders && work > 0 && !close_enough(); ++round) {
+    const CounterRng rng(round, 0, 0, 0);
+    std::vector<std::pair<double, Item>> weighted;
+    for (const Item& i : items)
+      weighted.push_back({static_cast<double>(i.size) * (0.25 + rng.uniform(static_cast<uint64_t>(i.index))), i});
+    std::ranges::stable_sort(weighted, [](const auto& a, const auto& b) { return a.first > b.first; });
+    std::vector<Item> order;
+    for (const auto& [weight, i] : weighted) order.push_back(i);
     try_order(order);
   }
   // Items of no bytes lie at the base: any address would do.

@@ -4,19 +4,13 @@
 
 namespace lathe {
 
-std::vector<data::Slot> loader_slots(const Executor& e, int first, int count) {
-  const auto has = [&](std::string_view name) {
-    for (const Program& p : e.set().programs)
-      for (const Port& in : p.inputs)
-        if (in.name == name) return true;
-    return false;
-  };
+std::vector<data::Slot> loader_slots(const Executor& e, int first, int count, bool indices) {
   std::vector<data::Slot> slots;
   for (int i = first; i < first + count; ++i) {
     data::Slot s;
     s.fields[0] = e.staging(i, "x");
     s.fields[1] = e.staging(i, "y");
-    if (has("index")) s.indices = reinterpret_cast<int64_t*>(e.staging(i, "index"));
+    if (indices) s.indices = reinterpret_cast<int64_t*>(e.staging(i, "index"));
     slots.push_back(s);
   }
   return slots;
@@ -43,7 +37,7 @@ Evaluation::Evaluation(const Compiled& c, Executor& e, const data::Source& sourc
       terms_per_sample_(c.data.sample.dtype == DType::i32 ? c.data.sample.numel() : 1),
       whole_(c.program("eval")),
       tail_(c.has("eval_tail") ? c.program("eval_tail") : whole_),
-      loader_(source, config(c), loader_slots(e, first_slot_, 2)) {}
+      loader_(source, config(c), loader_slots(e, first_slot_, 2, false)) {}
 
 EvalResult Evaluation::run() {
   const auto start = std::chrono::steady_clock::now();

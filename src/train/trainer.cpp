@@ -98,7 +98,7 @@ class Trainer {
     executor_ = std::make_unique<Executor>(
         c_.set, find_backend(device.backend).open({device.index, static_cast<int>(r.device.threads)}), c_.executor);
     loader_ = std::make_unique<data::Loader>(*dataset_.train, loader_config(r),
-                                             loader_slots(*executor_, 0, c_.executor.slots - 2));
+                                             loader_slots(*executor_, 0, c_.executor.slots - 2, true));
     if (c_.has("eval")) evaluation_ = std::make_unique<Evaluation>(c_, *executor_, *dataset_.eval);
     terms_per_sample_ = c_.data.sample.dtype == DType::i32 ? c_.data.sample.numel() : 1;
     schedule_ = schedule_config(c_);

@@ -79,7 +79,7 @@ TEST(Training, AccumulatedGradientsEqualTheLargeBatch) {
     initialize_state(e, c.state, r.seed);
     data::LoaderConfig l;
     l.batch = batch;
-    data::Loader loader(*data.train, l, loader_slots(e, 0, 2));
+    data::Loader loader(*data.train, l, loader_slots(e, 0, 2, true));
     loader.start(0);
     for (int64_t i = 0; i < 64 / batch; ++i) {
       const data::Batch b = loader.next();
@@ -192,7 +192,7 @@ TEST(Training, StagedIndicesCoverTheEpoch) {
   Executor e(c.set, find_backend("cpu").open({}), c.executor);
   data::LoaderConfig l;
   l.batch = 16;
-  data::Loader loader(*data.train, l, loader_slots(e, 0, 2));
+  data::Loader loader(*data.train, l, loader_slots(e, 0, 2, true));
   loader.start(0);
   std::multiset<int64_t> indices;
   for (int i = 0; i < 4; ++i) {
@@ -203,6 +203,22 @@ TEST(Training, StagedIndicesCoverTheEpoch) {
   }
   EXPECT_EQ(indices.size(), 50u);
   EXPECT_EQ(std::set<int64_t>(indices.begin(), indices.end()).size(), 50u);
+}
+
+// Evaluation inside of a run sees what evaluation of its checkpoint sees, also with batches larger than training's.
+TEST(Training, EvaluationInARunEqualsEvaluationOfItsCheckpoint) {
+  for (const char* recipe : {"mlp", "fashion_mnist"}) {
+    const TempDir dir;
+    TrainOptions o;
+    o.out = dir.path("run");
+    o.quiet = true;
+    const TrainResult r =
+        train(tiny(recipe, {"train.steps=12", "data.test_samples=500", "train.eval_batch=400", "model.channels=[4,4]"}), o);
+    const EvalResult e = evaluate(o.out, {});
+    EXPECT_EQ(e.loss, r.eval_loss) << recipe;
+    EXPECT_EQ(e.accuracy, r.accuracy) << recipe;
+    EXPECT_EQ(evaluate(o.out, {"train.eval_batch=7"}).accuracy, r.accuracy) << recipe;
+  }
 }
 
 TEST(Training, ClippingBoundsTheStep) {
