@@ -44,22 +44,6 @@ ImageView patches(const ConvShape& s) {
   return v;
 }
 
-// Each output pixel sees one input pixel, in the same order: the image is the matrix.
-bool pointwise(const ConvShape& s) {
-  return s.taps() == 1 && s.stride_h == 1 && s.stride_w == 1 && s.pad_top == 0 && s.pad_left == 0 && s.oh == s.h &&
-         s.ow == s.w;
-}
-
-template <class T>
-Operand<T> patches_operand(const ConvShape& s, const T* x, typename Operand<T>::Kind kind) {
-  Operand<T> op;
-  op.kind = kind;
-  op.data = x;
-  op.batch_stride = s.group_c();
-  op.view = patches(s);
-  return op;
-}
-
 // Along one axis, the pixels of dx with index = phase (mod stride) and the taps that reach them: tap t is kernel
 // index first + t * step and reads dy at i + base + t * delta for pixel number i of the phase. Taps are taken from the
 // last to the first, so that dy is read in the order of memory.
@@ -127,8 +111,10 @@ void conv2d_forward(ThreadPool& pool, const ConvShape& s, T* y, const T* x, cons
   if (s.depthwise()) return depthwise_forward(pool, s, y, x, w, epilogue, workspace);
   GemmArgs<T> args;
   args.shape = forward_shape(s);
-  args.a = patches_operand(s, x, Operand<T>::Kind::image);
-  if (pointwise(s)) args.a = lhs(x, s.c, false, s.group_c());
+  args.a.kind = Operand<T>::Kind::image;
+  args.a.data = x;
+  args.a.batch_stride = s.group_c();
+  args.a.view = patches(s);
   args.b = rhs(w, args.shape.k, true, s.group_o() * args.shape.k);
   args.c.data = y;
   args.c.ld = s.o;
@@ -163,7 +149,6 @@ void conv2d_dx(ThreadPool& pool, const ConvShape& s, T* dx, const T* dy, const T
     v.base_x = x.base;
     v.delta_y = y.delta;
     v.delta_x = x.delta;
-    if (pointwise(s)) args.a = lhs(dy, s.o, false, s.group_o());
     args.b.kind = Operand<T>::Kind::k_taps;
     args.b.data = w + (y.first * s.kw + x.first) * s.group_c();
     args.b.ld = filter;
@@ -192,7 +177,10 @@ void conv2d_dw(ThreadPool& pool, const ConvShape& s, T* dw, const T* x, const T*
   GemmArgs<T> args;
   args.shape = dw_shape(s);
   args.a = lhs(dy, s.o, true, s.group_o());
-  args.b = pointwise(s) ? rhs(x, s.c, false, s.group_c()) : patches_operand(s, x, Operand<T>::Kind::image_k);
+  args.b.kind = Operand<T>::Kind::image_k;
+  args.b.data = x;
+  args.b.batch_stride = s.group_c();
+  args.b.view = patches(s);
   args.c.data = dw;
   args.c.ld = args.shape.n;
   args.c.batch_stride = args.shape.m * args.shape.n;

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <type_traits>
 
-#include "backend/cpu/gemm_image.h"
 #include "backend/cpu/gemm_kernel.h"
 #include "backend/cpu/gemm_plan.h"
 #include "base/checked.h"
@@ -89,8 +88,8 @@ struct Product {
     set_batch(0);
     const GemmShape& s = args.shape;
     const Geometry& g = kernels.geometry;
-    plain_a = plan.mode != GemmPlan::Mode::k_split && read_a_in_place(a, s, g);
-    plain_b = plan.mode != GemmPlan::Mode::k_split && read_b_in_place(b, s, g);
+    plain_a = read_a_in_place(a, s, g);
+    plain_b = read_b_in_place(b, s, g);
   }
 
   void set_batch(int64_t index) {
@@ -153,9 +152,7 @@ struct Product {
     block.kc = k_size(k_block);
     block.ldc = args.c.ld;
     block.add = k_block > 0;
-    if (packed_a) {
-      block.a_runs = lists_runs(a, kernels.geometry, block.kc);
-    } else {
+    if (!packed_a) {
       block.a_far = args.shape.batch * args.shape.m * args.shape.k > kNearFloats;
       block.a_row = a.kind == Kind::k_strided ? 1 : a.ld;
       block.a_k = a.kind == Kind::k_strided ? a.ld : 1;
@@ -186,11 +183,7 @@ struct Product {
   // Packs unless the operand is read where it lies; the result is for multiply().
   const float* pack_a(int64_t i0, int64_t mb, int64_t k_block, float* dst) const {
     if (plain_a) return nullptr;
-    const int64_t p0 = k_begin(k_block), pn = k_size(k_block);
-    if (lists_runs(a, kernels.geometry, pn))
-      list_runs(a, kernels.geometry.mr, i0, mb, p0, pn, dst);
-    else
-      kernels.pack_a(a, i0, mb, p0, pn, dst);
+    kernels.pack_a(a, i0, mb, k_begin(k_block), k_size(k_block), dst);
     return dst;
   }
   const float* pack_b(int64_t j0, int64_t nb, int64_t k_block, float* dst) const {
@@ -225,12 +218,11 @@ void run_k_split(ThreadPool& pool, const Product& product) {
     const int64_t blocks = std::min(plan.ks_blocks, plan.k_blocks - first);
     run_tasks(pool, plan.threads, blocks, [&](int64_t task, int64_t slot) {
       const int64_t kb = first + task;
-      product.pack_a(0, s.m, kb, product.own_a(slot));
-      product.pack_b(0, s.n, kb, product.own_b(slot));
+      kernels.pack_a(product.a, 0, s.m, product.k_begin(kb), product.k_size(kb), product.own_a(slot));
+      kernels.pack_b(product.b, 0, s.n, product.k_begin(kb), product.k_size(kb), product.own_b(slot));
       Block block;
       block.nb = s.n;
       block.kc = product.k_size(kb);
-      block.a_runs = lists_runs(product.a, kernels.geometry, block.kc);
       block.b = product.own_b(slot);
       block.ldc = s.n;
       for (int64_t i = 0; i < s.m; i += plan.mc) {

@@ -29,73 +29,43 @@ static_assert(kGeometry.nr() == kVectors * kLanes);
 
 constexpr int64_t kFirstLevelFloats = 6 << 10;
 
-enum class Lhs { packed, plain, plain_far, row_runs };  // far: not in a near cache, so prefetched
-
 struct TileArgs {
   int64_t kc, a_row, a_k, b_k;
-  // plain_far: what to prefetch. The next rows if k is contiguous, else the next k.
+  // a not packed: what to prefetch. The next rows if k is contiguous, else the next k.
   int64_t ahead, ahead_row;
 };
 
-// acc[i, j] += a(i) * b[j], one k. The pragmas make the arrays registers: without full unrolling they would live in
-// memory.
-template <int MR, int NV, class A>
-HWY_INLINE void multiply_add(const A& a, const float* HWY_RESTRICT b, V (&acc)[MR * NV]) {
-  const D d;
-  V bv[NV];
-#pragma GCC unroll 4
-  for (int j = 0; j < NV; ++j) bv[j] = hn::LoadU(d, b + j * kLanes);
-#pragma GCC unroll 16
-  for (int i = 0; i < MR; ++i) {
-    const V av = hn::Set(d, a(i));
-#pragma GCC unroll 4
-    for (int j = 0; j < NV; ++j) acc[i * NV + j] = hn::MulAdd(av, bv[j], acc[i * NV + j]);
-  }
-}
+// The register tile: MR rows of NV vectors, one chain of multiply-adds along k for each element. The pragmas make the
+// arrays registers: without full unrolling they would live in memory.
+enum class Lhs { packed, plain, plain_far };  // far: not in a near cache, so prefetched
 
-struct StridedColumn {
-  const float* a;
-  int64_t row;
-  HWY_INLINE float operator()(int i) const { return a[i * row]; }
-};
-
-template <int MR>
-struct ColumnOfRows {
-  const float* rows[MR];
-  int64_t k;
-  HWY_INLINE float operator()(int i) const { return rows[i][k]; }
-};
-
-// The register tile: MR rows of NV vectors, one chain of multiply-adds along k for each element.
 template <int MR, int NV, Lhs kLhs>
-void tile(const TileArgs& t, const void* lhs, const float* HWY_RESTRICT b, float* HWY_RESTRICT c, int64_t ldc,
-          bool add) {
+void tile(const TileArgs& t, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, float* HWY_RESTRICT c,
+          int64_t ldc, bool add) {
   const D d;
-  const int64_t kc = t.kc, b_k = t.b_k;
   V acc[MR * NV];
 #pragma GCC unroll 32
   for (int i = 0; i < MR * NV; ++i) acc[i] = hn::Zero(d);
-  if (add) {
 #pragma GCC unroll 32
-    for (int i = 0; i < MR * NV; ++i) __builtin_prefetch(c + i / NV * ldc + i % NV * kLanes);
-  }
-  if constexpr (kLhs == Lhs::row_runs) {
-    const auto* run = static_cast<const RowRun*>(lhs);
-    for (int64_t left = kc; left > 0; ++run) {
-      ColumnOfRows<MR> column;
+  for (int i = 0; i < MR * NV; ++i) __builtin_prefetch(c + i / NV * ldc + i % NV * kLanes);
+  const int64_t a_row = kLhs == Lhs::packed ? 1 : t.a_row, a_k = kLhs == Lhs::packed ? kMr : t.a_k, b_k = t.b_k;
+  const float* ahead = a + t.ahead;
+  for (int64_t p = 0; p < t.kc; ++p) {
+    if constexpr (kLhs == Lhs::plain_far) {
+      __builtin_prefetch(ahead + (p & 7) * t.ahead_row);
+      ahead += a_k;
+    }
+    V bv[NV];
+#pragma GCC unroll 4
+    for (int j = 0; j < NV; ++j) bv[j] = hn::LoadU(d, b + j * kLanes);
 #pragma GCC unroll 16
-      for (int i = 0; i < MR; ++i) column.rows[i] = run->rows[i];
-      const int64_t length = run->length;
-      for (column.k = 0; column.k < length; ++column.k, b += b_k) multiply_add<MR, NV>(column, b, acc);
-      left -= length;
+    for (int i = 0; i < MR; ++i) {
+      const V av = hn::Set(d, a[i * a_row]);
+#pragma GCC unroll 4
+      for (int j = 0; j < NV; ++j) acc[i * NV + j] = hn::MulAdd(av, bv[j], acc[i * NV + j]);
     }
-  } else {
-    StridedColumn column{static_cast<const float*>(lhs), kLhs == Lhs::packed ? 1 : t.a_row};
-    const int64_t a_k = kLhs == Lhs::packed ? kMr : t.a_k;
-    for (int64_t p = 0; p < kc; ++p, column.a += a_k, b += b_k) {
-      if constexpr (kLhs == Lhs::plain_far) __builtin_prefetch(column.a + t.ahead + (p & 7) * t.ahead_row);
-      multiply_add<MR, NV>(column, b, acc);
-    }
+    a += a_k;
+    b += b_k;
   }
   if (add) {
 #pragma GCC unroll 32
@@ -109,7 +79,7 @@ void tile(const TileArgs& t, const void* lhs, const float* HWY_RESTRICT b, float
   }
 }
 
-using Tile = void (*)(const TileArgs&, const void*, const float*, float*, int64_t, bool);
+using Tile = void (*)(const TileArgs&, const float*, const float*, float*, int64_t, bool);
 
 template <Lhs kLhs, size_t... I>
 constexpr auto tile_table(std::index_sequence<I...>) {
@@ -122,12 +92,6 @@ using AllTiles = std::make_index_sequence<size_t{kMr} * kVectors>;
 constexpr auto kPackedTiles = tile_table<Lhs::packed>(AllTiles());
 constexpr auto kPlainTiles = tile_table<Lhs::plain>(AllTiles());
 constexpr auto kFarTiles = tile_table<Lhs::plain_far>(AllTiles());
-constexpr auto kRowRunTiles = tile_table<Lhs::row_runs>(AllTiles());
-
-const Tile* tiles_for(const Block& block) {
-  if (block.a_runs) return kRowRunTiles.f;
-  return block.a_row == 0 ? kPackedTiles.f : block.a_far ? kFarTiles.f : kPlainTiles.f;
-}
 
 void store_row(const float* HWY_RESTRICT src, int64_t n, bool add, float* HWY_RESTRICT c) {
   const D d;
@@ -190,10 +154,10 @@ void multiply(const Block& block) {
                 .ahead = kMr * block.a_row,
                 .ahead_row = block.a_row};
   if (block.a_k > 1) args.ahead = 8 * block.a_k, args.ahead_row = 0;
-  const Tile* tiles = tiles_for(block);
+  const Tile* tiles = packed_a ? kPackedTiles.f : block.a_far ? kFarTiles.f : kPlainTiles.f;
   const auto tile_at = [&](int64_t i, int64_t j, int64_t vectors) {
     const int64_t m = HWY_MIN(int64_t{kMr}, block.mb - i), n = HWY_MIN(vectors * kLanes, block.nb - j);
-    const float* a = block.a + i * (packed_a ? block.kc : block.a_row);
+    const float* a = packed_a ? block.a + i * block.kc : block.a + i * block.a_row;
     const float* b = packed_b ? block.b + j * block.kc : block.b + j;
     if (packed_b) args.b_k = vectors * kLanes;
     const Tile f = tiles[(m - 1) * kVectors + vectors - 1];
