@@ -1,0 +1,130 @@
+"""What is compared: recipes as dictionaries of keys, and their data as arrays.
+
+A step sees all training samples (batch_size * accumulate >= train_samples), so that their order, which is Lathe's own,
+does not matter to the loss. Every case has keys of its own, so that together they cover each option of the step.
+"""
+import gzip
+import pathlib
+
+import numpy as np
+
+STEPS = 10
+
+# No shuffling effects, no randomness, every step logged, one evaluation and one checkpoint at the end.
+COMMON = {"train.steps": STEPS, "train.log_every": 1, "train.eval_every": 0, "train.eval_batch": 100, "model.dropout": 0.0,
+          "checkpoint.every_epochs": 0, "checkpoint.keep_last": 3, "data.augment.flip": False, "data.augment.crop": 0}
+FASHION = {"data.source": "fashion_mnist", "data.train_samples": 128, "train.batch_size": 128, "data.test_samples": 250,
+           "data.normalize.mean": [0.2860], "data.normalize.std": [0.3530]}
+# 11 x 9 pixels, 3 channels: axes of different length, odd at every pooling, channels normalised apart.
+COLOUR = {"data.source": "idx", "data.classes": 7, "data.train_samples": 96, "train.batch_size": 96,
+          "data.normalize.mean": [0.4, 0.5, 0.6], "data.normalize.std": [0.2, 0.25, 0.3]}
+TEXT = {"data.source": "text", "model.family": "gpt", "model.vocab": 256, "train.eval_batch": 3}
+
+CASES = {
+    "mlp_sgd": FASHION | {
+        "model.family": "mlp", "model.hidden": [64, 48], "optimizer.name": "sgd", "optimizer.lr": 0.05,
+        "schedule.name": "step", "schedule.step_epochs": 4, "schedule.gamma": 0.5},
+    "mlp_momentum_decay": FASHION | {
+        "model.family": "mlp", "model.hidden": [512, 512], "optimizer.name": "sgd", "optimizer.lr": 0.05,
+        "optimizer.momentum": 0.9, "optimizer.weight_decay": 0.1, "train.update": "at_gradient"},
+    # 48 + 48 + a tail of 32 make one update.
+    "mlp_nesterov_accumulate": FASHION | {
+        "model.family": "mlp", "model.hidden": [100], "model.activation": "gelu", "optimizer.name": "sgd",
+        "optimizer.lr": 0.05, "optimizer.momentum": 0.8, "optimizer.nesterov": True, "optimizer.weight_decay": 0.01,
+        "train.batch_size": 48, "train.accumulate": 3, "train.clip_value": 0.01, "train.label_smoothing": 0.1},
+    "mlp_colour_adamw": COLOUR | {
+        "model.family": "mlp", "model.hidden": [40, 30, 20], "optimizer.name": "adamw", "optimizer.lr": 0.002,
+        "optimizer.beta1": 0.8, "optimizer.beta2": 0.99, "optimizer.eps": 1e-6, "optimizer.weight_decay": 0.05},
+    "cnn_norm_nesterov": FASHION | {
+        "model.family": "cnn", "model.channels": [32, 64], "model.dense": 128, "model.batch_norm": True,
+        "optimizer.name": "sgd", "optimizer.lr": 0.05, "optimizer.momentum": 0.9, "optimizer.nesterov": True,
+        "optimizer.weight_decay": 5e-4, "schedule.name": "cosine", "schedule.warmup_steps": 3,
+        "train.label_smoothing": 0.1},
+    "cnn_adam_clip": FASHION | {
+        "model.family": "cnn", "model.channels": [8, 12, 16], "model.dense": 32, "model.batch_norm": False,
+        "optimizer.name": "adam", "optimizer.lr": 0.002, "train.clip_norm": 0.5},
+    "cnn_colour_headless": COLOUR | {
+        "model.family": "cnn", "model.channels": [10, 6], "model.dense": 0, "model.batch_norm": True,
+        "model.activation": "gelu", "optimizer.name": "sgd", "optimizer.lr": 0.05, "optimizer.momentum": 0.9,
+        "train.clip_norm": 1.0},
+    "gpt_adamw": TEXT | {
+        "model.layers": 2, "model.heads": 4, "model.width": 64, "model.sequence": 32, "train.batch_size": 16,
+        "optimizer.name": "adamw", "optimizer.lr": 1e-3, "optimizer.beta2": 0.95, "optimizer.weight_decay": 0.1,
+        "train.clip_norm": 1.0, "schedule.name": "cosine", "schedule.warmup_steps": 4, "schedule.min_lr": 1e-4},
+    # Fewer tokens than positions; an odd number of heads; two batches and a tail per update.
+    "gpt_sgd_accumulate": TEXT | {
+        "model.layers": 3, "model.heads": 3, "model.width": 48, "model.sequence": 40, "data.sequence": 24,
+        "train.batch_size": 9, "train.accumulate": 3, "optimizer.name": "sgd", "optimizer.lr": 0.1,
+        "optimizer.momentum": 0.9, "train.label_smoothing": 0.05, "schedule.warmup_steps": 2},
+}
+RECIPES = {"mlp": "mlp", "cnn": "fashion_mnist", "gpt": "gpt_tiny"}  # by family; the keys that matter are set anyway
+DEFAULTS = {"optimizer.momentum": 0.0, "optimizer.nesterov": False, "optimizer.beta1": 0.9, "optimizer.beta2": 0.999,
+            "optimizer.eps": 1e-8, "optimizer.weight_decay": 0.0, "schedule.name": "constant", "schedule.warmup_steps": 0,
+            "schedule.min_lr": 0.0, "train.accumulate": 1, "train.clip_norm": 0.0, "train.clip_value": 0.0,
+            "train.label_smoothing": 0.0}
+
+FASHION_FOLDER = pathlib.Path("/usr/share/datasets/fashion-mnist")
+
+
+class Data:
+    """x of images: u8 [N, H, W, C]; of text: [N, T]; y: labels, one per image or token. `keys` tell Lathe where it is."""
+
+    def __init__(self, train, test, shape, classes, keys):
+        self.train, self.test, self.shape, self.classes, self.keys = train, test, shape, classes, keys
+
+
+def _read_idx(path):
+    content = gzip.decompress(path.read_bytes())
+    dims = [int.from_bytes(content[4 + 4 * i:8 + 4 * i], "big") for i in range(content[3])]
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * len(dims)).reshape(dims)
+
+
+def _write_idx(path, array):
+    header = bytes([0, 0, 8, array.ndim]) + b"".join(n.to_bytes(4, "big") for n in array.shape)
+    path.write_bytes(header + array.astype(np.uint8).tobytes())
+
+
+def _fashion(keys):
+    def part(name, count):
+        images = _read_idx(FASHION_FOLDER / f"{name}-images-idx3-ubyte.gz")[:count]
+        return images[..., None], _read_idx(FASHION_FOLDER / f"{name}-labels-idx1-ubyte.gz")[:count].astype(np.int64)
+    return Data(part("train", keys["data.train_samples"]), part("t10k", keys["data.test_samples"]), (28, 28, 1), 10, {})
+
+
+def _colour(keys, folder):
+    """Noise around one picture per class."""
+    rng, shape, classes = np.random.default_rng(5), (11, 9, 3), keys["data.classes"]
+    pictures = rng.integers(0, 256, (classes, *shape))
+
+    def part(name, count):
+        y = np.arange(count) % classes
+        x = np.clip(pictures[y] * 0.6 + rng.normal(50, 40, (count, *shape)), 0, 255).astype(np.uint8)
+        _write_idx(folder / f"{name}-images-idx3-ubyte", x)
+        _write_idx(folder / f"{name}-labels-idx1-ubyte", y)
+        return x, y
+    return Data(part("train", keys["data.train_samples"]), part("t10k", 75), shape, classes, {"data.path": str(folder)})
+
+
+def _text(keys, folder):
+    """The first nine tenths of the file are for training; window i starts at byte i * T."""
+    length = keys.get("data.sequence", keys["model.sequence"])
+    samples = keys["train.batch_size"] * keys.get("train.accumulate", 1) - keys.get("train.accumulate", 1) + 1
+    words = "the lathe turns what the wheel of time made round; \u00e9t\u00e9, na\u00efve: 0123456789 (+-*/) ".split(" ")
+    rng = np.random.default_rng(7)
+    text = " ".join(rng.choice(words, 4 * samples * length)).encode()
+    tenth = -(-(samples * length + 1) // 9)
+    train, test = text[:9 * tenth], text[9 * tenth:10 * tenth]
+    (folder / "text").write_bytes(train + test)
+
+    def windows(part):
+        count = (len(part) - 1) // length
+        ids = np.frombuffer(part, np.uint8).astype(np.int64)
+        return ids[:count * length].reshape(count, length), ids[1:count * length + 1].reshape(count, length)
+    x, y = windows(train)
+    return Data((x[:samples], y[:samples]), windows(test), (length,), keys["model.vocab"],
+                {"data.path": str(folder / "text"), "data.train_samples": samples})
+
+
+def data_of(keys, folder):
+    source = keys["data.source"]
+    return _fashion(keys) if source == "fashion_mnist" else _colour(keys, folder) if source == "idx" else _text(keys, folder)

@@ -1,0 +1,58 @@
+"""The Python environment of the comparisons: a venv with the peers in it, made at first use and kept.
+
+A script calls enter() first: it returns inside the venv, having started the script again there. Exit code 77 means that
+the packages are not to be had here (PyPI out of reach), which ctest reports as skipped; anything else that goes wrong
+is a failure. LATHE_COMPARE_PIP adds arguments to every `pip install`, for example
+`--extra-index-url https://download.pytorch.org/whl/cpu`.
+"""
+import fcntl
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+
+SKIPPED = 77
+
+
+def _run(*args):
+    return subprocess.run([str(a) for a in args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def _install(python, packages):
+    extra = shlex.split(os.environ.get("LATHE_COMPARE_PIP", ""))
+    return _run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:",
+                *extra, *packages)
+
+
+def _make(venv, packages):
+    python = venv / "bin" / "python"
+    if not python.exists():
+        made = _run(sys.executable, "-m", "venv", venv)
+        if made.returncode != 0:
+            sys.exit(f"{venv}: cannot make a venv (Debian: install python3-venv)\n{made.stdout}")
+    # The smallest package tells whether an index answers at all.
+    tried = _install(python, ["safetensors"])
+    if tried.returncode != 0:
+        print(f"skipped: PyPI cannot be reached\n{tried.stdout}")
+        sys.exit(SKIPPED)
+    installed = _install(python, packages)
+    if installed.returncode != 0:
+        sys.exit(f"pip install {' '.join(packages)} failed:\n{installed.stdout}")
+
+
+def enter(directory, packages):
+    """Goes on only inside directory/venv, with the packages there."""
+    venv = (pathlib.Path(directory) / "venv").resolve()
+    if pathlib.Path(sys.prefix).resolve() == venv:
+        return
+    venv.parent.mkdir(parents=True, exist_ok=True)
+    with open(venv.parent / "lock", "w") as lock:  # two comparisons may start at the same time
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        stamp = venv / "packages"
+        there = set(stamp.read_text().split()) if stamp.exists() else set()
+        if not set(packages) <= there:
+            _make(venv, packages)
+            stamp.write_text("\n".join(sorted(there | set(packages))) + "\n")
+    python = str(venv / "bin" / "python")
+    os.execv(python, [python, *sys.argv])

@@ -1,0 +1,108 @@
+"""Lathe's model families written in PyTorch: the same names, shapes and order of operations."""
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+ACTIVATIONS = {"relu": F.relu, "gelu": lambda x: F.gelu(x, approximate="tanh")}
+
+
+class Mlp(nn.Module):
+    def __init__(self, keys, shape, classes):
+        super().__init__()
+        widths = [shape[0] * shape[1] * shape[2], *keys["model.hidden"], classes]
+        self.activation = ACTIVATIONS[keys.get("model.activation", "relu")]
+        self.count = len(widths) - 1
+        for i in range(self.count):
+            setattr(self, f"fc{i + 1}", nn.Linear(widths[i], widths[i + 1]))
+
+    def forward(self, x):
+        x = x.flatten(1)
+        for i in range(1, self.count):
+            x = self.activation(getattr(self, f"fc{i}")(x))
+        return getattr(self, f"fc{self.count}")(x)
+
+
+class Cnn(nn.Module):
+    def __init__(self, keys, shape, classes):
+        super().__init__()
+        h, w, c = shape
+        self.stages, norm = len(keys["model.channels"]), keys["model.batch_norm"]
+        self.activation = ACTIVATIONS[keys.get("model.activation", "relu")]
+        for i, out in enumerate(keys["model.channels"], 1):
+            setattr(self, f"conv{i}", nn.Conv2d(c, out, 3, padding=1, bias=not norm))
+            setattr(self, f"bn{i}", nn.BatchNorm2d(out) if norm else nn.Identity())
+            h, w, c = h // 2, w // 2, out
+        dense = keys["model.dense"]
+        self.fc1 = nn.Linear(h * w * c, dense or classes)
+        self.fc2 = nn.Linear(dense, classes) if dense else None
+
+    def forward(self, x):
+        for i in range(1, self.stages + 1):
+            x = F.max_pool2d(getattr(self, f"conv{i}")(x), 2)  # before the norm, as in src/nn/cnn.cpp
+            x = self.activation(getattr(self, f"bn{i}")(x))
+        x = self.fc1(x.flatten(1))
+        return self.fc2(self.activation(x)) if self.fc2 else x
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.c_attn, self.c_proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = (y.view(b, t, self.heads, -1).transpose(1, 2) for y in self.c_attn(x).split(c, dim=2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.c_proj(y.transpose(1, 2).reshape(b, t, c))
+
+
+class FeedForward(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.c_fc, self.c_proj = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        return self.c_proj(ACTIVATIONS["gelu"](self.c_fc(x)))
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.ln_1, self.attn = nn.LayerNorm(width), Attention(width, heads)
+        self.ln_2, self.mlp = nn.LayerNorm(width), FeedForward(width)
+
+    def forward(self, x):
+        x = x + self.attn(self.ln_1(x))
+        return x + self.mlp(self.ln_2(x))
+
+
+class Gpt(nn.Module):
+    def __init__(self, keys, shape, classes):
+        super().__init__()
+        width = keys["model.width"]
+        self.wte, self.wpe = nn.Embedding(classes, width), nn.Embedding(keys["model.sequence"], width)
+        self.h = nn.ModuleList(Block(width, keys["model.heads"]) for _ in range(keys["model.layers"]))
+        self.ln_f = nn.LayerNorm(width)
+        for table in (self.wte, self.wpe):
+            nn.init.normal_(table.weight, std=0.02)
+
+    def forward(self, tokens):
+        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1]))
+        for block in self.h:
+            x = block(x)
+        return (self.ln_f(x) @ self.wte.weight.T).flatten(0, 1)
+
+
+FAMILIES = {"mlp": Mlp, "cnn": Cnn, "gpt": Gpt}
+
+
+def build(keys, shape, classes, seed):
+    """A model whose every tensor is away from special values: norms that are not 1, biases and means that are not 0."""
+    torch.manual_seed(seed)
+    model = FAMILIES[keys["model.family"]](keys, shape, classes)
+    with torch.no_grad():
+        for name, tensor in model.state_dict().items():
+            if tensor.dim() == 1:
+                tensor += 0.1 * torch.rand_like(tensor)
+    return model
