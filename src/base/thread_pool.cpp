@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -12,9 +13,12 @@
 namespace lathe {
 
 namespace {
-// About 20 microseconds of polling before a thread sleeps: longer than the gap between two kernels of a step,
-// shorter than what another process would mind.
-constexpr int kSpins = 4000;
+// A thread without work polls before it sleeps: waking it takes tens to hundreds of microseconds (more in a virtual
+// machine), so one that slept through the gaps between kernels would come too late to each of them. It polls
+// without leaving the core for a moment, then offers the core to others at each poll, then sleeps.
+constexpr int kSpins = 1000;
+constexpr std::chrono::milliseconds kYielding{3};
+constexpr int kYieldsPerClock = 16;  // the clock is read once in so many yields
 
 void relax() {
 #if defined(__x86_64__)
@@ -57,6 +61,11 @@ struct ThreadPool::Shared {
       uint32_t now = epoch.load(std::memory_order_acquire);
       for (int i = 0; now == seen && i < kSpins; ++i) {
         relax();
+        now = epoch.load(std::memory_order_acquire);
+      }
+      const auto end = std::chrono::steady_clock::now() + kYielding;
+      for (int i = 1; now == seen && (i % kYieldsPerClock != 0 || std::chrono::steady_clock::now() < end); ++i) {
+        std::this_thread::yield();
         now = epoch.load(std::memory_order_acquire);
       }
       if (now == seen) {
