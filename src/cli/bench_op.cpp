@@ -198,7 +198,7 @@ void print_op_row(const std::string& op, const OpBenchRow& r) {
   else if (r.kernels.empty())
     fmt::print("no work: the result is the input's memory, or a constant\n");
   else
-    fmt::print("{:>10.3f} {:>3.0f} % {:>8.1f} {:>6.0f}% {:>8.2f} {:>6.0f}%  {}  {}\n", r.seconds.median * 1e3,
+    fmt::print("{:>10.4g} {:>3.0f} % {:>8.1f} {:>6.0f}% {:>8.2f} {:>6.0f}%  {}  {}\n", r.seconds.median * 1e3,
                100 * r.seconds.spread(), r.cost.flops / r.seconds.median / 1e9, r.flops_percent,
                (r.cost.bytes_read + r.cost.bytes_written) / r.seconds.median / 1e9, r.bytes_percent,
                kernel_list(r.kernels), fmt::join(shapes, " "));

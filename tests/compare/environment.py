@@ -2,7 +2,7 @@
 
 A script calls enter() first: it returns inside the venv, having started the script again there. Exit code 77 means that
 the packages are not to be had here (PyPI out of reach), which ctest reports as skipped; anything else that goes wrong
-is a failure. LATHE_COMPARE_PIP adds arguments to every `pip install`, for example
+is a failure. LATHE_COMPARE_PIP adds arguments to pip, for example
 `--extra-index-url https://download.pytorch.org/whl/cpu`.
 """
 import fcntl
@@ -19,24 +19,23 @@ def _run(*args):
     return subprocess.run([str(a) for a in args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def _install(python, packages):
+def _pip(python, command, *args):
     extra = shlex.split(os.environ.get("LATHE_COMPARE_PIP", ""))
-    return _run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:",
-                *extra, *packages)
+    return _run(python, "-m", "pip", command, "--quiet", "--disable-pip-version-check", "--only-binary", ":all:", *extra, *args)
 
 
 def _make(venv, packages):
     python = venv / "bin" / "python"
-    if not python.exists():
-        made = _run(sys.executable, "-m", "venv", venv)
+    if not (venv / "bin" / "pip").exists():  # pip comes last: an unfinished venv is made again
+        made = _run(sys.executable, "-m", "venv", "--clear", venv)
         if made.returncode != 0:
             sys.exit(f"{venv}: cannot make a venv (Debian: install python3-venv)\n{made.stdout}")
-    # The smallest package tells whether an index answers at all.
-    tried = _install(python, ["safetensors"])
+    # The smallest package tells whether an index answers at all; `install` would be content with what is there.
+    tried = _pip(python, "download", "--no-deps", "--dest", venv / "download", "safetensors")
     if tried.returncode != 0:
         print(f"skipped: PyPI cannot be reached\n{tried.stdout}")
         sys.exit(SKIPPED)
-    installed = _install(python, packages)
+    installed = _pip(python, "install", *packages)
     if installed.returncode != 0:
         sys.exit(f"pip install {' '.join(packages)} failed:\n{installed.stdout}")
 
