@@ -5,6 +5,7 @@
 #include "ops/registry.h"
 #include "run/peak.h"
 #include "train/progress.h"
+#include "train/targets.h"
 
 namespace lathe::cli {
 namespace {
@@ -96,16 +97,39 @@ void print_matrix(const Json& ops) {
   }
 }
 
+void print_targets(bool json) {
+  Json list = Json::array();
+  for (const EmbeddedTarget& e : embedded_targets()) {
+    const TargetFile t = load_target(std::string(e.name));
+    Json j{{"name", t.name},
+           {"description", t.description},
+           {"backend", t.backend},
+           {"memory", t.memory},
+           {"bandwidth_gbs", t.bandwidth / 1e9}};
+    std::string peaks;
+    for (const TargetPeak& p : t.peaks) {
+      j["peak_tflops"][p.type] = p.flops / 1e12;
+      peaks += fmt::format(" {} {:g}", p.type, p.flops / 1e12);
+    }
+    list.push_back(std::move(j));
+    if (!json)
+      fmt::print("{:<14} {:<42} {:<7} {:>9} {:>6.0f} GB/s  TFLOP/s:{}\n", t.name, t.description, t.backend,
+                 format_bytes(t.memory), t.bandwidth / 1e9, peaks);
+  }
+  if (json) fmt::print("{}\n", list.dump(2));
+}
+
 }  // namespace
 
 void add_devices(CLI::App& app, int&) {
   struct Options {
-    bool ops = false, json = false, fast = false;
+    bool ops = false, targets = false, json = false, fast = false;
   };
   auto o = std::make_shared<Options>();
   CLI::App* cmd = app.add_subcommand("devices", "List devices with their measured peaks, or which op runs where");
   cmd->add_flag("--ops", o->ops,
                 "Support matrix: the kernel of each op on each backend, or the reason why there is none");
+  cmd->add_flag("--targets", o->targets, "List the cards that `lathe plan --target` knows")->excludes("--ops");
   cmd->add_flag("--no-measure", o->fast, "Skip the measurement of peaks");
   cmd->add_flag("--json", o->json, "Print the result as JSON");
   cmd->footer("Example: lathe devices --ops");
@@ -116,6 +140,10 @@ void add_devices(CLI::App& app, int&) {
         fmt::print("{}\n", m.dump(2));
       else
         print_matrix(m);
+      return;
+    }
+    if (o->targets) {
+      print_targets(o->json);
       return;
     }
     const Json list = device_list(!o->fast);

@@ -4,6 +4,7 @@
 #include "plan/certificate.h"
 #include "train/compile.h"
 #include "train/progress.h"
+#include "train/recipe_keys.h"
 
 namespace lathe::cli {
 namespace {
@@ -13,7 +14,7 @@ void print_run(const Compiled& c) {
   const auto row = [](const char* what, int64_t bytes, const char* note = "") {
     fmt::print("  {:<16} {:>14}  {:>12}  {}\n", what, bytes, format_bytes(bytes), note);
   };
-  fmt::print("A run of {} on {} allocates, to the byte:\n", c.recipe.name, c.recipe.device.name);
+  fmt::print("A run of {} on {} allocates, to the byte:\n", c.recipe.name, c.target.name);
   row("arena", m.arena);
   if (m.device_staging > 0) row("device staging", m.device_staging, "two batches on the device");
   row("host staging", m.host_staging, "batches prepared ahead");
@@ -27,6 +28,26 @@ void print_run(const Compiled& c) {
       c.seconds * 1e3);
 }
 
+// The least time that a Program can take on the target: each launch at the peak or at the memory's bandwidth.
+double least_seconds(const Program& p, const Target& t) {
+  double s = 0;
+  for (const Launch& l : p.launches)
+    s += std::max(l.cost.flops / t.peak_flops, (l.cost.bytes_read + l.cost.bytes_written) / t.peak_bandwidth);
+  return s;
+}
+
+void print_target(const Compiled& c, const TargetFile& t) {
+  fmt::print("Target {}: {}, {} kernels, {} of memory, {:.0f} GB/s", t.name, t.description, t.backend,
+             format_bytes(c.target.memory), t.bandwidth / 1e9);
+  for (const TargetPeak& p : t.peaks) fmt::print(", {} {:.0f} TFLOP/s", p.type, p.flops / 1e12);
+  fmt::print(
+      "\nNo Program can be faster there (every launch at the f32 peak or the memory's bandwidth, whichever is "
+      "slower):\n");
+  for (const Program& p : c.set.programs)
+    fmt::print("  {:<16} {:>10.3f} ms\n", p.name, 1e3 * least_seconds(p, c.target));
+  fmt::print("\n");
+}
+
 }  // namespace
 
 void add_plan(CLI::App& app, int&) {
@@ -34,6 +55,7 @@ void add_plan(CLI::App& app, int&) {
     RecipeOptions recipe;
     bool json = false, nodes = false;
     std::vector<std::string> disabled;
+    std::string target, device_memory;
   };
   auto o = std::make_shared<Options>();
   CLI::App* cmd =
@@ -41,12 +63,25 @@ void add_plan(CLI::App& app, int&) {
   o->recipe.add_to(*cmd);
   cmd->add_flag("--nodes", o->nodes, "List every launch: kernel, cost, bytes, candidates that declined and why");
   cmd->add_option("--disable-pass", o->disabled, "Leave out an optional pass; may be repeated");
+  cmd->add_option("--target", o->target,
+                  "Plan for a card that need not be here: a name (`lathe devices --targets`) or a target file");
+  cmd->add_option("--device-memory", o->device_memory, "Plan as if the device had so much memory, for example 16GiB");
   cmd->add_flag("--json", o->json, "Print all of it as JSON");
-  cmd->footer("Example: lathe plan fashion_mnist --set train.batch_size=1024 --nodes");
+  cmd->footer(
+      "Examples: lathe plan fashion_mnist --set train.batch_size=1024 --nodes\n"
+      "          lathe plan fashion_mnist --target a100-40gb --device-memory 16GiB");
   cmd->callback([o] {
     const Recipe r = o->recipe.load();
     CompileOptions options;
     options.passes.disabled = o->disabled;
+    if (!o->target.empty()) options.target = load_target(o->target);
+    if (!o->device_memory.empty()) {
+      const auto size = parse_size(o->device_memory);
+      if (!size || size->bytes <= 0)
+        throw UserError(fmt::format("--device-memory: expected a size like 16GiB, got \"{}\"", o->device_memory),
+                        Exit::usage);
+      options.device_memory = size->bytes;
+    }
     const Compiled c = compile(r, describe_data(r), options);
     if (o->json) {
       const RunMemory m = c.memory();
@@ -58,10 +93,16 @@ void add_plan(CLI::App& app, int&) {
                   {"snapshot", m.snapshot},
                   {"total", m.total()}};
       j["plan_seconds"] = c.seconds;
+      if (options.target) {
+        j["target"] = {
+            {"name", options.target->name}, {"backend", options.target->backend}, {"memory", c.target.memory}};
+        for (const Program& p : c.set.programs) j["least_seconds"][p.name] = least_seconds(p, c.target);
+      }
       fmt::print("{}\n", j.dump(2));
       return;
     }
     print_run(c);
+    if (options.target) print_target(c, *options.target);
     fmt::print("{}", o->nodes ? certificate(c.set) : memory_table(c.set));
   });
 }

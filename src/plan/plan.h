@@ -10,7 +10,7 @@ namespace lathe {
 
 struct PlanOptions {
   bool allow_fallback = false;  // let the ref backend's kernels run what the target has no kernel for
-  int64_t budget = 0;           // bytes of arena; 0: the target's memory. UserError when the plan needs more
+  int64_t budget = 0;           // bytes of arena, if less than the target's memory; 0: that. UserError when it needs more
 };
 
 // All graphs must name their state inputs alike; equal names have equal types and share one place.

@@ -104,16 +104,38 @@ std::vector<Step> build_steps(const Recipe& r, const DataSpec& data, const Compi
   return steps;
 }
 
-Compiled compile(const Recipe& r, const DataSpec& data, const CompileOptions& o) {
+namespace {
+
+// Bytes that must fit into the device's memory: all, where that is the host's.
+int64_t device_bytes(const Target& target, const RunMemory& m) {
+  return target.host_memory ? m.total() : m.arena + m.device_staging;
+}
+
+void check_fits(const Compiled& c) {
+  const RunMemory m = c.memory();
+  const auto text = [&] {
+    return fmt::format("the run allocates {} (arena {}, staging {}, metrics {}, snapshot {})", m.total(), m.arena,
+                       m.host_staging + m.device_staging, m.metrics, m.snapshot);
+  };
+  if (const int64_t budget = c.recipe.memory.budget.bytes; budget > 0 && m.total() > budget)
+    throw DeviceError(fmt::format("memory.budget: {} bytes are available, {}", budget, text()));
+  if (device_bytes(c.target, m) > c.target.memory)
+    throw DeviceError(fmt::format("{} has {} bytes of memory, {}", c.target.name, c.target.memory, text()));
+}
+
+Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileOptions& o) {
   const auto start = std::chrono::steady_clock::now();
   const DeviceName device = parse_device_name(r.device.name);
-  const Backend& backend = find_backend(device.backend);
+  const Backend& backend = find_backend(o.target ? o.target->backend : device.backend);
   Compiled out;
   out.recipe = r;
   out.data = data;
   out.config = step_config(r, data);
   if (o.train) out.schedule = train_schedule(r, data.train);
-  out.target = backend.target({device.index, static_cast<int>(r.device.threads)});
+  out.target =
+      o.target ? planned_target(*o.target) : backend.target({device.index, static_cast<int>(r.device.threads)});
+  if (o.device_memory > 0) out.target.memory = o.device_memory;
+  out.target.largest_allocation = std::min(out.target.largest_allocation, out.target.memory);
   // One more slot than batches prepared ahead: the one that is being computed with; two for evaluation.
   out.executor.slots = static_cast<int>(r.data.prefetch) + 1 + 2;
   out.executor.snapshot = o.train;
@@ -127,15 +149,45 @@ Compiled compile(const Recipe& r, const DataSpec& data, const CompileOptions& o)
   PlanOptions options;
   options.budget = r.memory.budget.bytes;
   out.set = plan(std::move(graphs), out.target, backend.kernels(), options);
-  if (const int64_t budget = r.memory.budget.bytes, total = out.memory().total(); budget > 0 && total > budget)
-    throw DeviceError(
-        fmt::format("memory.budget: {} bytes are available, the run allocates {} (arena {}, staging {}, metrics {}, "
-                    "snapshot {}); a "
-                    "smaller train.batch_size or data.prefetch needs less",
-                    budget, total, out.memory().arena, out.memory().host_staging + out.memory().device_staging,
-                    out.memory().metrics, out.memory().snapshot));
+  check_fits(out);
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return out;
+}
+
+// The largest batch below the recipe's that fits, by planning again; 0: none.
+int64_t largest_batch(Recipe r, const DataSpec& data, const CompileOptions& o) {
+  int64_t fits = 0, too_large = r.train.batch_size;
+  while (too_large - fits > std::max<int64_t>(1, fits / 16)) {
+    r.train.batch_size = (fits + too_large) / 2;
+    r.train.eval_batch = std::min(r.train.eval_batch, r.train.batch_size);
+    try {
+      compile_or_refuse(r, data, o);
+      fits = r.train.batch_size;
+    } catch (const Error& e) {
+      if (e.exit_code() != Exit::os_error) throw;
+      too_large = r.train.batch_size;
+    }
+  }
+  return fits;
+}
+
+}  // namespace
+
+Compiled compile(const Recipe& r, const DataSpec& data, const CompileOptions& o) {
+  try {
+    return compile_or_refuse(r, data, o);
+  } catch (const Error& e) {
+    if (e.exit_code() != Exit::os_error || !o.train) throw;
+    const int64_t batch = largest_batch(r, data, o);
+    if (batch == 0)
+      throw DeviceError(
+          fmt::format("{}; not even train.batch_size = 1 fits: a smaller model or data.prefetch needs less", e.what()));
+    throw DeviceError(fmt::format(
+        "{}; train.batch_size = {} fits{}, and with train.accumulate = {} a step has about as many samples as "
+        "before",
+        e.what(), batch, r.train.eval_batch > batch ? " (train.eval_batch no larger)" : "",
+        checked_mul(r.train.accumulate, ceil_div(r.train.batch_size, batch), "train.accumulate")));
+  }
 }
 
 }  // namespace lathe

@@ -1,6 +1,7 @@
 // compile: recipe -> graphs -> passes -> plan. Needs no device; the result is everything a run will do and allocate.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "plan/program.h"
 #include "run/executor.h"
 #include "train/dataset.h"
+#include "train/targets.h"
 
 namespace lathe {
 
@@ -51,12 +53,15 @@ struct CompileOptions {
   PipelineOptions passes;
   bool train = true;  // the Programs of training
   bool eval = true;
-  int64_t predict = 0;  // batch of the prediction Program; 0: none
+  int64_t predict = 0;               // batch of the prediction Program; 0: none
+  std::optional<TargetFile> target;  // plan for this card instead of the recipe's device
+  int64_t device_memory = 0;         // plan as if the device had so many bytes; 0: what it has
 };
 
 StepConfig step_config(const Recipe&, const DataSpec&);
 // Unoptimised graphs, as nn builds them, with their names.
 std::vector<Step> build_steps(const Recipe&, const DataSpec&, const CompileOptions&);
+// DeviceError when it does not fit, naming the largest batch that does.
 Compiled compile(const Recipe&, const DataSpec&, const CompileOptions& = {});
 
 }  // namespace lathe

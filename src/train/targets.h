@@ -1,0 +1,40 @@
+// Target files: descriptions of cards that need not be here, for `lathe plan --target`. targets/*.toml are embedded;
+// users add their own by naming a file. The files are flat TOML: `key = number` or `key = "text"`, one per line.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/target.h"
+
+namespace lathe {
+
+struct EmbeddedTarget {
+  std::string_view name, text;
+};
+std::span<const EmbeddedTarget> embedded_targets();
+
+struct TargetPeak {
+  std::string type;  // f32, tf32, bf16, f16
+  double flops = 0;  // per second
+};
+
+struct TargetFile {
+  std::string name, description, backend;
+  int64_t memory = 0;
+  int64_t largest_allocation = 0;  // 0: all of the memory
+  double bandwidth = 0;            // of the card's memory, bytes per second
+  double transfer = 0;             // from the host, bytes per second
+  std::vector<TargetPeak> peaks;
+};
+
+// A built-in name or a path. UserError with file, line and what was expected.
+TargetFile load_target(const std::string& name_or_path);
+TargetFile parse_target(std::string_view text, const std::string& file);
+
+// What passes and plan see: the backend's kernels, the card's limits and its f32 peak.
+Target planned_target(const TargetFile&);
+
+}  // namespace lathe

@@ -1,0 +1,75 @@
+#include "train/targets.h"
+
+#include <gtest/gtest.h>
+
+#include "backend/backend.h"
+#include "base/error.h"
+#include "train/compile.h"
+#include "train/recipe.h"
+
+namespace lathe {
+namespace {
+
+constexpr const char* kGood = "backend = \"opencl\" # kernels\nmemory = \"2GiB\"\nbandwidth = 100\npeak.f32 = 1.5\n";
+
+TEST(Targets, EmbeddedFilesAreComplete) {
+  ASSERT_GE(embedded_targets().size(), 6u);
+  for (const EmbeddedTarget& e : embedded_targets()) {
+    const TargetFile t = load_target(std::string(e.name));
+    EXPECT_FALSE(t.description.empty()) << e.name;
+    EXPECT_GT(t.memory, int64_t{1} << 30) << e.name;
+    EXPECT_GT(t.transfer, 0) << e.name;
+  }
+}
+
+TEST(Targets, ErrorsNameFileAndLine) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"memry = \"1GiB\"", "x.toml:1: unknown key memry; did you mean memory?"},
+      {"# c\nmemory = \"1 apple\"", "x.toml:2: memory: expected a size like \"40GiB\", got \"1 apple\""},
+      {"memory = 40", "x.toml:1: memory: expected a text in quotes"},
+      {"memory = \"40GiB", "x.toml:1: memory: the text has no closing quote"},
+      {"peak.f32 = -1", "x.toml:1: peak.f32: expected a number above 0, got -1"},
+      {"peak.f32 = nan", "x.toml:1: peak.f32: expected a number above 0, got nan"},
+      {"peak.f32 = ", "x.toml:1: peak.f32: expected a number above 0, got nothing"},
+      {"bandwidth = \"fast\"", "x.toml:1: bandwidth: expected a number"},
+      {"bandwidth = 1\nbandwidth = 2", "x.toml:2: bandwidth is given twice"},
+      {"[table]", "x.toml:1: expected `key = value`"},
+      {"memory = \"1GiB\"", "x.toml: backend is missing"},
+  };
+  for (const auto& [text, message] : cases) {
+    try {
+      parse_target(text, "x.toml");
+      ADD_FAILURE() << text;
+    } catch (const UserError& e) {
+      EXPECT_NE(std::string(e.what()).find(message), std::string::npos) << e.what();
+      EXPECT_EQ(e.exit_code(), Exit::bad_recipe);
+    }
+  }
+  EXPECT_EQ(parse_target(kGood, "x.toml").memory, int64_t{2} << 30);
+}
+
+TEST(Targets, PlanForACardNamesTheBatchThatFits) {
+  const Recipe r = load_recipe("fashion_mnist", {"data.source=synthetic", "train.batch_size=2048"});
+  CompileOptions o;
+  o.target = parse_target(kGood, "x.toml");
+  o.target->backend = "cpu";
+  const DataSpec data = describe_data(r);
+  const Compiled whole = compile(r, data, o);
+  EXPECT_EQ(whole.target.peak_flops, 1.5e12);
+  o.device_memory = whole.memory().total() / 3;
+  try {
+    compile(r, data, o);
+    FAIL() << "a third of the memory must not be enough";
+  } catch (const DeviceError& e) {
+    const std::string text = e.what(), key = "train.batch_size = ";
+    const size_t at = text.find(key);
+    ASSERT_NE(at, text.npos) << text;
+    Recipe smaller = r;
+    smaller.train.batch_size = std::stoll(text.substr(at + key.size()));
+    EXPECT_GT(smaller.train.batch_size, 256) << text;
+    EXPECT_NO_THROW(compile(smaller, data, o)) << text;
+  }
+}
+
+}  // namespace
+}  // namespace lathe
