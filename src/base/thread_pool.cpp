@@ -20,6 +20,18 @@ constexpr int kSpins = 1000;
 constexpr std::chrono::milliseconds kYielding{3};
 constexpr int kYieldsPerClock = 16;  // the clock is read once in so many yields
 
+constexpr std::chrono::milliseconds kBetweenMoves{2};
+
+// The kernel may wake a worker on the core of the thread that waits for it, and on a busy machine leaves both there
+// for many milliseconds. The worker then steps aside; afterwards it may again run wherever the process may.
+void leave_core(int core) {
+  cpu_set_t all;
+  if (sched_getaffinity(0, sizeof(all), &all) != 0 || !CPU_ISSET(core, &all) || CPU_COUNT(&all) < 2) return;
+  cpu_set_t others = all;
+  CPU_CLR(core, &others);
+  if (sched_setaffinity(0, sizeof(others), &others) == 0) sched_setaffinity(0, sizeof(all), &all);
+}
+
 void relax() {
 #if defined(__x86_64__)
   _mm_pause();
@@ -38,6 +50,7 @@ struct ThreadPool::Shared {
   std::atomic<Task> task{nullptr};
   std::atomic<void*> context{nullptr};
   std::atomic<int64_t> count{0};
+  std::atomic<int> caller_core{-1};
   std::vector<std::thread> workers;
 
   void work(uint32_t job) {
@@ -57,6 +70,7 @@ struct ThreadPool::Shared {
   void worker() {
     flush_denormals();
     uint32_t seen = 0;
+    std::chrono::steady_clock::time_point next_move{};
     while (true) {
       uint32_t now = epoch.load(std::memory_order_acquire);
       for (int i = 0; now == seen && i < kSpins; ++i) {
@@ -77,6 +91,13 @@ struct ThreadPool::Shared {
       if (stop.load(std::memory_order_acquire)) return;
       if (now == seen) continue;
       seen = now;
+      if (const int core = sched_getcpu(); core == caller_core.load(std::memory_order_relaxed)) {
+        const auto time = std::chrono::steady_clock::now();
+        if (time >= next_move) {
+          leave_core(core);
+          next_move = time + kBetweenMoves;
+        }
+      }
       work(now);
     }
   }
@@ -106,6 +127,7 @@ void ThreadPool::run_indices(int64_t count, Task task, void* context) {
   s.ticket.store(uint64_t{job} << 32 | 0xffffffffu, std::memory_order_release);  // closed while the job is written
   s.context.store(context, std::memory_order_release);
   s.count.store(count, std::memory_order_release);
+  s.caller_core.store(sched_getcpu(), std::memory_order_relaxed);
   s.task.store(task, std::memory_order_release);
   s.ticket.store(uint64_t{job} << 32, std::memory_order_release);
   s.epoch.store(job, std::memory_order_seq_cst);

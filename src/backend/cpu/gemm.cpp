@@ -80,16 +80,14 @@ struct Product {
   float* c = nullptr;
   bool plain_a, plain_b;  // read where it lies, not packed
 
-  Product(const GemmArgs<float>& args_in, const GemmPlan& plan_in, const GemmKernels& kernels_in)
+  Product(const GemmArgs<float>& args_in, const GemmPlan& plan_in, InPlace in_place, const GemmKernels& kernels_in)
       : args(args_in),
         plan(plan_in),
         kernels(kernels_in),
-        workspace(reinterpret_cast<float*>(args_in.workspace.data())) {
+        workspace(reinterpret_cast<float*>(args_in.workspace.data())),
+        plain_a(in_place.a),
+        plain_b(in_place.b) {
     set_batch(0);
-    const GemmShape& s = args.shape;
-    const Geometry& g = kernels.geometry;
-    plain_a = read_a_in_place(a, s, g);
-    plain_b = read_b_in_place(b, s, g);
   }
 
   void set_batch(int64_t index) {
@@ -292,11 +290,13 @@ void run_part(ThreadPool& pool, const Product& product, int64_t i_part, int64_t 
 void gemm_f32(ThreadPool& pool, const GemmArgs<float>& args) {
   const GemmShape& s = args.shape;
   const GemmKernels kernels = gemm_kernels();
-  const GemmPlan plan = plan_gemm(s, pool.threads(), kernels.geometry);
+  const InPlace in_place{.a = read_a_in_place(args.a, s, kernels.geometry),
+                         .b = read_b_in_place(args.b, s, kernels.geometry)};
+  const GemmPlan plan = plan_gemm(s, pool.threads(), kernels.geometry, in_place);
   LATHE_CHECK(plan.floats() * static_cast<int64_t>(sizeof(float)) <= static_cast<int64_t>(args.workspace.size()),
               "gemm {}x{}x{}: workspace of {} bytes is too small", s.m, s.n, s.k, args.workspace.size());
   LATHE_CHECK(reinterpret_cast<uintptr_t>(args.workspace.data()) % 64 == 0, "gemm: workspace not aligned to 64");
-  Product product(args, plan, kernels);
+  Product product(args, plan, in_place, kernels);
   if (plan.mode == GemmPlan::Mode::batches) {
     run_batches(pool, product);
     return;

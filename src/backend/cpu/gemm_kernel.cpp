@@ -29,32 +29,62 @@ static_assert(kGeometry.nr() == kVectors * kLanes);
 
 constexpr int64_t kFirstLevelFloats = 6 << 10;
 
+// How the tile reads A: packed panels; rows where they lie, k contiguous (far: not in a near cache, so prefetched);
+// or columns where they lie, rows contiguous.
+enum class Lhs { packed, rows, rows_far, columns };
+enum class Rhs { packed, plain };
+
 struct TileArgs {
-  int64_t kc, a_row, a_k, b_k;
-  // a not packed: what to prefetch. The next rows if k is contiguous, else the next k.
-  int64_t ahead, ahead_row;
+  int64_t kc, a_stride, b_k;  // a_stride: between rows (Lhs::rows) or between k (Lhs::columns)
+  bool add;                   // to what C holds
+  int64_t last;               // columns of the last vector that belong to C
 };
+
+constexpr int64_t kAhead = 8;          // k of columns prefetched ahead
+constexpr int64_t kPrefetchFrom = 32;  // kc from which C is prefetched while the sums run
+
+#if HWY_MAX_BYTES >= 32
+V load_part(int64_t n, const float* src) { return hn::MaskedLoad(hn::FirstN(D(), static_cast<size_t>(n)), D(), src); }
+void store_part(V v, int64_t n, float* dst) { hn::BlendedStore(v, hn::FirstN(D(), static_cast<size_t>(n)), D(), dst); }
+#else  // masks would touch the memory behind
+V load_part(int64_t n, const float* src) {
+  HWY_ALIGN float part[kLanes] = {};
+  for (int64_t j = 0; j < n; ++j) part[j] = src[j];
+  return hn::Load(D(), part);
+}
+void store_part(V v, int64_t n, float* dst) {
+  HWY_ALIGN float part[kLanes];
+  hn::Store(v, D(), part);
+  for (int64_t j = 0; j < n; ++j) dst[j] = part[j];
+}
+#endif
 
 // The register tile: MR rows of NV vectors, one chain of multiply-adds along k for each element. The pragmas make the
 // arrays registers: without full unrolling they would live in memory.
-enum class Lhs { packed, plain, plain_far };  // far: not in a near cache, so prefetched
-
-template <int MR, int NV, Lhs kLhs>
+template <int MR, int NV, Lhs kLhs, Rhs kRhs>
 void tile(const TileArgs& t, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, float* HWY_RESTRICT c,
-          int64_t ldc, bool add) {
+          int64_t ldc) {
   const D d;
+  constexpr bool kRows = kLhs == Lhs::rows || kLhs == Lhs::rows_far;
+  const int64_t a_row = kRows ? t.a_stride : 1;
+  const int64_t a_k = kRows ? 1 : kLhs == Lhs::packed ? kMr : t.a_stride;
+  const int64_t b_k = kRhs == Rhs::packed ? NV * kLanes : t.b_k;
   V acc[MR * NV];
 #pragma GCC unroll 32
   for (int i = 0; i < MR * NV; ++i) acc[i] = hn::Zero(d);
-#pragma GCC unroll 32
-  for (int i = 0; i < MR * NV; ++i) __builtin_prefetch(c + i / NV * ldc + i % NV * kLanes);
-  const int64_t a_row = kLhs == Lhs::packed ? 1 : t.a_row, a_k = kLhs == Lhs::packed ? kMr : t.a_k, b_k = t.b_k;
-  const float* ahead = a + t.ahead;
-  for (int64_t p = 0; p < t.kc; ++p) {
-    if constexpr (kLhs == Lhs::plain_far) {
-      __builtin_prefetch(ahead + (p & 7) * t.ahead_row);
-      ahead += a_k;
+  if (t.kc >= kPrefetchFrom) {
+    const float* row = c;
+#pragma GCC unroll 16
+    for (int i = 0; i < MR; ++i, row += ldc) {
+#pragma GCC unroll 4
+      for (int j = 0; j < NV; ++j) __builtin_prefetch(row + j * kLanes, 0, 2);
     }
+  }
+  const float* ahead = a + (kLhs == Lhs::rows_far ? MR * a_row : kAhead * a_k);
+  for (int64_t p = 0; p < t.kc; ++p) {
+    // Each line of the next rows is asked for about twice while k passes it.
+    if constexpr (kLhs == Lhs::rows_far) __builtin_prefetch(ahead + p % MR * a_row + p);
+    if constexpr (kLhs == Lhs::columns) __builtin_prefetch(ahead + p * a_k);
     V bv[NV];
 #pragma GCC unroll 4
     for (int j = 0; j < NV; ++j) bv[j] = hn::LoadU(d, b + j * kLanes);
@@ -67,31 +97,69 @@ void tile(const TileArgs& t, const float* HWY_RESTRICT a, const float* HWY_RESTR
     a += a_k;
     b += b_k;
   }
-  if (add) {
-#pragma GCC unroll 32
-    for (int i = 0; i < MR * NV; ++i) {
-      float* dst = c + i / NV * ldc + i % NV * kLanes;
-      hn::StoreU(hn::Add(hn::LoadU(d, dst), acc[i]), d, dst);
+  // Addresses are computed anew: kept from the prefetches above, they would not fit the registers.
+  float* row = c;
+  asm volatile("" : "+r"(row), "+r"(ldc));
+  if (t.last == kLanes) {
+    if (t.add) {
+#pragma GCC unroll 16
+      for (int i = 0; i < MR; ++i, row += ldc) {
+#pragma GCC unroll 4
+        for (int j = 0; j < NV; ++j)
+          hn::StoreU(hn::Add(hn::LoadU(d, row + j * kLanes), acc[i * NV + j]), d, row + j * kLanes);
+      }
+    } else {
+#pragma GCC unroll 16
+      for (int i = 0; i < MR; ++i, row += ldc) {
+#pragma GCC unroll 4
+        for (int j = 0; j < NV; ++j) hn::StoreU(acc[i * NV + j], d, row + j * kLanes);
+      }
     }
-  } else {
-#pragma GCC unroll 32
-    for (int i = 0; i < MR * NV; ++i) hn::StoreU(acc[i], d, c + i / NV * ldc + i % NV * kLanes);
+    return;
+  }
+  constexpr int kWhole = NV - 1;
+#pragma GCC unroll 16
+  for (int i = 0; i < MR; ++i, row += ldc) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kWhole; ++j) {
+      float* dst = row + j * kLanes;
+      hn::StoreU(t.add ? hn::Add(hn::LoadU(d, dst), acc[i * NV + j]) : acc[i * NV + j], d, dst);
+    }
+    float* dst = row + kWhole * kLanes;
+    const V v = acc[i * NV + kWhole];
+    store_part(t.add ? hn::Add(load_part(t.last, dst), v) : v, t.last, dst);
   }
 }
 
-using Tile = void (*)(const TileArgs&, const float*, const float*, float*, int64_t, bool);
+using Tile = void (*)(const TileArgs&, const float*, const float*, float*, int64_t);
 
-template <Lhs kLhs, size_t... I>
-constexpr auto tile_table(std::index_sequence<I...>) {
-  struct Table {
-    Tile f[sizeof...(I)];
-  };
-  return Table{{&tile<static_cast<int>(I) / kVectors + 1, static_cast<int>(I) % kVectors + 1, kLhs>...}};
+// Heights are powers of two up to kMr; a panel of one vector also has twice kMr, without which it would wait for the
+// multiply-adds before.
+constexpr int kHeights = kMr == 8 ? 5 : 4;
+static_assert(1 << (kHeights - 1) == 2 * kMr);
+
+template <int kHeight, int NV, Lhs kLhs, Rhs kRhs>
+constexpr Tile tile_or_null() {
+  constexpr bool kTall = kHeight > kMr;
+  if constexpr (kTall && (NV > 1 || kLhs == Lhs::packed))
+    return nullptr;
+  else
+    return &tile<kHeight, NV, kLhs, kRhs>;
 }
-using AllTiles = std::make_index_sequence<size_t{kMr} * kVectors>;
-constexpr auto kPackedTiles = tile_table<Lhs::packed>(AllTiles());
-constexpr auto kPlainTiles = tile_table<Lhs::plain>(AllTiles());
-constexpr auto kFarTiles = tile_table<Lhs::plain_far>(AllTiles());
+
+struct TileTable {
+  Tile f[kHeights][kVectors];
+};
+
+template <Lhs kLhs, Rhs kRhs, size_t... I>
+constexpr TileTable tile_table(std::index_sequence<I...>) {
+  return {{{tile_or_null<1 << I, 1, kLhs, kRhs>(), tile_or_null<1 << I, 2, kLhs, kRhs>(),
+            tile_or_null<1 << I, 3, kLhs, kRhs>()}...}};
+}
+using Heights = std::make_index_sequence<kHeights>;
+template <Rhs kRhs>
+constexpr TileTable kTiles[] = {tile_table<Lhs::packed, kRhs>(Heights()), tile_table<Lhs::rows, kRhs>(Heights()),
+                                tile_table<Lhs::rows_far, kRhs>(Heights()), tile_table<Lhs::columns, kRhs>(Heights())};
 
 void store_row(const float* HWY_RESTRICT src, int64_t n, bool add, float* HWY_RESTRICT c) {
   const D d;
@@ -144,47 +212,57 @@ void finish_row(const RowEpilogue& e, float* c, int64_t row, int64_t col, int64_
   }
 }
 
+// Height of the next tile when `rows` are left.
+int height_index(int64_t rows, int64_t most) {
+  int h = 0;
+  while (h + 1 < kHeights && int64_t{2} << h <= HWY_MIN(rows, most)) ++h;
+  return h;
+}
+
 void multiply(const Block& block) {
   HWY_ALIGN float scratch[kMr * kVectors * kLanes];
   const bool packed_a = block.a_row == 0, packed_b = block.b_k == 0;
+  const bool columns = block.a_row == 1 && block.a_k != 1;
+  const Lhs lhs_kind = packed_a ? Lhs::packed : columns ? Lhs::columns : block.a_far ? Lhs::rows_far : Lhs::rows;
+  const TileTable& tiles = (packed_b ? kTiles<Rhs::packed> : kTiles<Rhs::plain>)[static_cast<int>(lhs_kind)];
   TileArgs args{.kc = block.kc,
-                .a_row = block.a_row,
-                .a_k = block.a_k,
+                .a_stride = columns ? block.a_k : block.a_row,
                 .b_k = block.b_k,
-                .ahead = kMr * block.a_row,
-                .ahead_row = block.a_row};
-  if (block.a_k > 1) args.ahead = 8 * block.a_k, args.ahead_row = 0;
-  const Tile* tiles = packed_a ? kPackedTiles.f : block.a_far ? kFarTiles.f : kPlainTiles.f;
-  const auto tile_at = [&](int64_t i, int64_t j, int64_t vectors) {
-    const int64_t m = HWY_MIN(int64_t{kMr}, block.mb - i), n = HWY_MIN(vectors * kLanes, block.nb - j);
-    const float* a = packed_a ? block.a + i * block.kc : block.a + i * block.a_row;
+                .add = block.add,
+                .last = kLanes};
+  // Returns the rows done.
+  const auto tile_at = [&](int64_t i, int64_t j, int64_t vectors, int64_t most) {
+    const int h = height_index(block.mb - i, most);
+    const int64_t m = int64_t{1} << h, n = HWY_MIN(vectors * kLanes, block.nb - j);
+    // A packed panel has kMr rows; shorter tiles start inside of it.
+    const float* a = packed_a ? block.a + i / kMr * kMr * block.kc + i % kMr : block.a + i * block.a_row;
     const float* b = packed_b ? block.b + j * block.kc : block.b + j;
-    if (packed_b) args.b_k = vectors * kLanes;
-    const Tile f = tiles[(m - 1) * kVectors + vectors - 1];
-    if (n == vectors * kLanes && !block.c_rows) {
-      f(args, a, b, block.c + i * block.ldc + j, block.ldc, block.add);
+    const Tile f = tiles.f[h][vectors - 1];
+    if (!block.c_rows) {
+      args.last = n - (vectors - 1) * kLanes;
+      f(args, a, b, block.c + i * block.ldc + j, block.ldc);
     } else {
-      f(args, a, b, scratch, kGeometry.nr(), false);
-      for (int64_t r = 0; r < m; ++r) {
-        float* c = (block.c_rows ? block.c_rows[i + r] : block.c + (i + r) * block.ldc) + j;
-        store_row(scratch + r * kGeometry.nr(), n, block.add, c);
-      }
+      TileArgs whole = args;
+      whole.add = false;
+      f(whole, a, b, scratch, kGeometry.nr());
+      for (int64_t r = 0; r < m; ++r) store_row(scratch + r * kGeometry.nr(), n, block.add, block.c_rows[i + r] + j);
     }
-    if (!block.epilogue) return;
-    for (int64_t r = 0; r < m; ++r) {
+    for (int64_t r = 0; block.epilogue && r < m; ++r) {
       float* c = (block.c_rows ? block.c_rows[i + r] : block.c + (i + r) * block.ldc) + j;
       finish_row(*block.epilogue, c, i + r, j, n);
     }
+    return m;
   };
   const auto vectors_at = [&](int64_t j) { return panel_vectors((block.nb - j + kLanes - 1) / kLanes); };
-  if (block.nb * block.kc <= kFirstLevelFloats) {
+  if (block.nb * block.kc <= kFirstLevelFloats && block.nb > kLanes) {
     // All of b stays in the first-level cache: write c row by row.
-    for (int64_t i = 0; i < block.mb; i += kMr)
-      for (int64_t j = 0, v = 0; j < block.nb; j += v * kLanes) tile_at(i, j, v = vectors_at(j));
+    for (int64_t i = 0, m = 0; i < block.mb; i += m)
+      for (int64_t j = 0, v = 0; j < block.nb; j += v * kLanes) m = tile_at(i, j, v = vectors_at(j), kMr);
   } else {
     for (int64_t j = 0, v = 0; j < block.nb; j += v * kLanes) {
       v = vectors_at(j);
-      for (int64_t i = 0; i < block.mb; i += kMr) tile_at(i, j, v);
+      const int64_t most = v == 1 && !packed_a && !block.c_rows ? 2 * kMr : kMr;
+      for (int64_t i = 0; i < block.mb;) i += tile_at(i, j, v, most);
     }
   }
 }

@@ -62,9 +62,10 @@ HWY_INLINE hn::Vec<DV> load_blocks(DV d, const float* const* rows, int64_t p) {
   }
 }
 
-// dst[p][i] = rows[i][p] for p < n. G vectors of DV make the panel's width.
+// dst[p][i] = rows[i][p] for p < n. G vectors of DV make the panel's width. `ahead` is the distance in floats to the
+// rows that come next, to prefetch them; 0: unknown.
 template <class DV, int G>
-void transpose_rows(const float* const* rows, int64_t n, float* HWY_RESTRICT dst) {
+void transpose_rows(const float* const* rows, int64_t n, int64_t ahead, float* HWY_RESTRICT dst) {
   const DV d;
   constexpr int kStep = static_cast<int>(hn::MaxLanes(DV()));
   constexpr int kWidth = G * kStep;
@@ -73,6 +74,10 @@ void transpose_rows(const float* const* rows, int64_t n, float* HWY_RESTRICT dst
     float* out = dst + g * kStep;
     int64_t p = 0;
     for (; p + 4 <= n; p += 4, out += 4 * kWidth) {
+      if (ahead != 0) {
+#pragma GCC unroll 4
+        for (int i = 0; i < kStep / 4; ++i) __builtin_prefetch(rows[p % 16 / 4 + 4 * i] + ahead + p);
+      }
       const auto v0 = load_blocks(d, rows, p), v1 = load_blocks(d, rows + 1, p);
       const auto v2 = load_blocks(d, rows + 2, p), v3 = load_blocks(d, rows + 3, p);
       const auto even_low = hn::InterleaveLower(d, v0, v2), odd_low = hn::InterleaveLower(d, v1, v3);
@@ -173,7 +178,7 @@ void pack_image(const Operand<float>& op, int64_t r0, int64_t rn, int64_t p0, in
       const bool in = inside(y, v.h) && inside(x, v.w);
       rows[i] = in ? cells[i].image + (y * v.w + x) * v.pitch + at.inner : kZeros;
     }
-    transpose_rows<DV, G>(rows, run, dst);
+    transpose_rows<DV, G>(rows, run, 0, dst);
     dst += run * kWidth;
     p += run;
   }
@@ -242,7 +247,7 @@ void pack_panel(const Operand<float>& op, int64_t r0, int64_t rn, int64_t p0, in
     case Kind::k_contiguous: {
       const float* rows[kWidth];
       for (int64_t i = 0; i < kWidth; ++i) rows[i] = i < rn ? op.data + (r0 + i) * op.ld + p0 : kZeros;
-      transpose_rows<DV, G>(rows, pn, dst);
+      transpose_rows<DV, G>(rows, pn, static_cast<int64_t>(hn::MaxLanes(DV())) * op.ld, dst);
       return;
     }
     case Kind::k_strided: copy_rows<DV, G>(op.data + p0 * op.ld + r0, op.ld, rn, pn, dst); return;

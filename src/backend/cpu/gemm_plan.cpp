@@ -10,8 +10,11 @@ namespace {
 
 // Floats of an operand that is packed once for all threads: a part of the last-level cache.
 constexpr int64_t kSharedFloats = 4 << 20;
-// Below this a second thread costs more than it brings (about 20 microseconds of work).
-constexpr double kFlopsPerThread = 2e6;
+// Below this a second thread costs more than it brings (about 4 microseconds of work).
+constexpr double kFlopsPerThread = 0.6e6;
+// Uses of an element from which it is worth packing in each thread, instead of once for all: then it lies in the cache
+// of the core that needs it.
+constexpr int64_t kUsesOfOwn = 64;
 
 int64_t aligned(int64_t floats) { return round_up(floats, 16); }
 
@@ -39,7 +42,7 @@ void cut_shared(int64_t rows, int64_t unit, GemmPlan& plan, int64_t& rows_at_a_t
 
 }  // namespace
 
-GemmPlan plan_gemm(const GemmShape& s, int threads, const Geometry& g) {
+GemmPlan plan_gemm(const GemmShape& s, int threads, const Geometry& g, InPlace in_place) {
   GemmPlan plan;
   plan.k_blocks = s.k <= g.kc_alone ? 1 : ceil_div(s.k, g.kc);
   plan.kc = std::max<int64_t>(1, ceil_div(s.k, plan.k_blocks));
@@ -56,13 +59,15 @@ GemmPlan plan_gemm(const GemmShape& s, int threads, const Geometry& g) {
 
   const bool rows_feed = s.m >= ways * 2 * g.mr, cols_feed = s.n >= ways * g.nr();
   // Many small products, or one that fits the caches: a task packs what it needs. A matrix is cut further only when
-  // there are fewer of them than threads.
+  // there are fewer of them than threads; then each thread packs all of the operand that is not cut.
   const bool small = s.m <= rows_max && s.n <= 2 * cols_max;
-  if (small && (s.batch > 1 || ways == 1)) {
+  const int64_t cuts = ceil_div(ways, s.batch);
+  const bool cut_cols = in_place.a == in_place.b ? s.n > s.m : in_place.a && s.n >= cuts * g.lanes;
+  const bool nothing_twice = cuts == 1 || (cut_cols ? in_place.a : in_place.b);
+  if (small && (nothing_twice || s.batch > 1 || (cut_cols ? s.n : s.m) >= cuts * kUsesOfOwn)) {
     plan.mode = GemmPlan::Mode::batches;
-    const int64_t cuts = ceil_div(ways, s.batch);
-    plan.tm = s.m >= s.n ? piece(s.m, rows_max, cuts, g.mr) : s.m;
-    plan.tn = s.m >= s.n ? s.n : piece(s.n, 2 * cols_max, cuts, g.lanes);
+    plan.tm = cut_cols ? s.m : piece(s.m, rows_max, cuts, g.mr);
+    plan.tn = cut_cols ? piece(s.n, 2 * cols_max, cuts, g.lanes) : s.n;
   } else if (ways > 1 && plan.k_blocks >= 2 * ways &&
              ((!rows_feed && !cols_feed) || 8 * s.m * s.n <= (s.m + s.n) * plan.kc)) {
     // So little output that cutting it would starve threads, or that its partial sums cost next to nothing.
@@ -103,7 +108,9 @@ GemmPlan plan_gemm(const GemmShape& s, int threads, const Geometry& g) {
 int64_t gemm_workspace(const GemmShape& shape, int threads) {
   int64_t floats = 0;
   for (const Geometry& g : {kGeometry128, kGeometry256, kGeometry512})
-    floats = std::max(floats, plan_gemm(shape, threads, g).floats());
+    for (const bool a : {false, true})
+      for (const bool b : {false, true})
+        floats = std::max(floats, plan_gemm(shape, threads, g, {.a = a, .b = b}).floats());
   return floats * static_cast<int64_t>(sizeof(float));
 }
 

@@ -11,7 +11,7 @@ namespace lathe::cpu {
 struct GemmPlan {
   enum class Mode {
     tiles,    // tasks are tiles of C; an operand is packed once for all (shared) or by each task (own)
-    batches,  // tasks are tiles of C over the whole batch; both operands packed by the task
+    batches,  // tasks are tiles of C over the whole batch; a task packs all that it needs
     k_split,  // tasks are k blocks; their sums wait in `partial` and are added in order
   };
   Mode mode = Mode::tiles;
@@ -29,6 +29,11 @@ struct GemmPlan {
   int64_t floats() const { return shared_a + shared_b + threads * (own_a + own_b) + partial; }
 };
 
-GemmPlan plan_gemm(const GemmShape&, int threads, const Geometry&);
+// Which operands the kernel reads where they lie: those cost nothing to each thread that needs them.
+struct InPlace {
+  bool a = false, b = false;
+};
+
+GemmPlan plan_gemm(const GemmShape&, int threads, const Geometry&, InPlace);
 
 }  // namespace lathe::cpu

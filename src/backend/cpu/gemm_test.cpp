@@ -156,6 +156,32 @@ TEST_P(EachIsa, BitsOfARowDoNotDependOnOtherRowsOrColumns) {
   }
 }
 
+// C as a part of a wider matrix: what lies right of it is not written, and not read either when k blocks are added.
+TEST_P(EachIsa, LeavesMemoryRightOfCAlone) {
+  ThreadPool pool(2);
+  for (const GemmShape& s : {GemmShape{.m = 37, .n = 10, .k = 700}, GemmShape{.m = 19, .n = 3, .k = 20},
+                             GemmShape{.m = 70, .n = 117, .k = 600}, GemmShape{.m = 150, .n = 29, .k = 900}}) {
+    const int64_t ld = s.n + 5;
+    const auto a = random_values(s.m * s.k, 1), b = random_values(s.k * s.n, 2);
+    const auto expected = multiply(pool, s, a, false, b, true);
+    std::vector<float> c(static_cast<size_t>(s.m * ld), NAN);
+    GemmArgs<float> args;
+    args.shape = s;
+    args.a = lhs(a.data(), s.k);
+    args.b = rhs(b.data(), s.k, true);
+    args.c = {.data = c.data(), .ld = ld};
+    run(pool, args);
+    for (int64_t i = 0; i < s.m; ++i)
+      for (int64_t j = 0; j < ld; ++j) {
+        const float got = c[static_cast<size_t>(i * ld + j)];
+        if (j < s.n)
+          ASSERT_EQ(got, expected[static_cast<size_t>(i * s.n + j)]) << s.n << ' ' << i << ' ' << j;
+        else
+          ASSERT_TRUE(std::isnan(got)) << s.n << ' ' << i << ' ' << j;
+      }
+  }
+}
+
 TEST_P(EachIsa, Batched) {
   ThreadPool pool(2);
   for (const GemmShape& s :
