@@ -43,19 +43,24 @@ struct TileArgs {
 constexpr int64_t kAhead = 8;          // k of columns prefetched ahead
 constexpr int64_t kPrefetchFrom = 32;  // kc from which C is prefetched while the sums run
 
+// The first n lanes of a vector, where the memory behind them must not be touched.
 #if HWY_MAX_BYTES >= 32
-V load_part(int64_t n, const float* src) { return hn::MaskedLoad(hn::FirstN(D(), static_cast<size_t>(n)), D(), src); }
-void store_part(V v, int64_t n, float* dst) { hn::BlendedStore(v, hn::FirstN(D(), static_cast<size_t>(n)), D(), dst); }
-#else  // masks would touch the memory behind
-V load_part(int64_t n, const float* src) {
-  HWY_ALIGN float part[kLanes] = {};
-  for (int64_t j = 0; j < n; ++j) part[j] = src[j];
-  return hn::Load(D(), part);
+using Part = hn::Mask<D>;
+HWY_INLINE Part first_lanes(int64_t n) { return hn::FirstN(D(), static_cast<size_t>(n)); }
+HWY_INLINE V load_part(Part part, const float* src) { return hn::MaskedLoad(part, D(), src); }
+HWY_INLINE void store_part(V v, Part part, float* dst) { hn::BlendedStore(v, part, D(), dst); }
+#else  // masked memory accesses are whole ones here
+using Part = int64_t;
+Part first_lanes(int64_t n) { return n; }
+V load_part(Part part, const float* src) {
+  HWY_ALIGN float lanes[kLanes] = {};
+  for (int64_t j = 0; j < part; ++j) lanes[j] = src[j];
+  return hn::Load(D(), lanes);
 }
-void store_part(V v, int64_t n, float* dst) {
-  HWY_ALIGN float part[kLanes];
-  hn::Store(v, D(), part);
-  for (int64_t j = 0; j < n; ++j) dst[j] = part[j];
+void store_part(V v, Part part, float* dst) {
+  HWY_ALIGN float lanes[kLanes];
+  hn::Store(v, D(), lanes);
+  for (int64_t j = 0; j < part; ++j) dst[j] = lanes[j];
 }
 #endif
 
@@ -81,6 +86,9 @@ void tile(const TileArgs& t, const float* HWY_RESTRICT a, const float* HWY_RESTR
     }
   }
   const float* ahead = a + (kLhs == Lhs::rows_far ? MR * a_row : kAhead * a_k);
+  // The rows from kMr on have a pointer of their own: offsets of so many rows would not fit the registers.
+  const float* tall = a + kMr * a_row;
+  if constexpr (MR > kMr) asm volatile("" : "+r"(tall));
   for (int64_t p = 0; p < t.kc; ++p) {
     // Each line of the next rows is asked for about twice while k passes it.
     if constexpr (kLhs == Lhs::rows_far) __builtin_prefetch(ahead + p % MR * a_row + p);
@@ -90,18 +98,20 @@ void tile(const TileArgs& t, const float* HWY_RESTRICT a, const float* HWY_RESTR
     for (int j = 0; j < NV; ++j) bv[j] = hn::LoadU(d, b + j * kLanes);
 #pragma GCC unroll 16
     for (int i = 0; i < MR; ++i) {
-      const V av = hn::Set(d, a[i * a_row]);
+      const V av = hn::Set(d, i < kMr ? a[i * a_row] : tall[(i - kMr) * a_row]);
 #pragma GCC unroll 4
       for (int j = 0; j < NV; ++j) acc[i * NV + j] = hn::MulAdd(av, bv[j], acc[i * NV + j]);
     }
     a += a_k;
+    tall += a_k;
     b += b_k;
   }
   // Addresses are computed anew: kept from the prefetches above, they would not fit the registers.
   float* row = c;
   asm volatile("" : "+r"(row), "+r"(ldc));
+  const bool add = t.add;
   if (t.last == kLanes) {
-    if (t.add) {
+    if (add) {
 #pragma GCC unroll 16
       for (int i = 0; i < MR; ++i, row += ldc) {
 #pragma GCC unroll 4
@@ -117,17 +127,20 @@ void tile(const TileArgs& t, const float* HWY_RESTRICT a, const float* HWY_RESTR
     }
     return;
   }
-  constexpr int kWhole = NV - 1;
+  const Part part = first_lanes(t.last);
 #pragma GCC unroll 16
   for (int i = 0; i < MR; ++i, row += ldc) {
 #pragma GCC unroll 4
-    for (int j = 0; j < kWhole; ++j) {
+    for (int j = 0; j < NV; ++j) {
+      V v = acc[i * NV + j];
       float* dst = row + j * kLanes;
-      hn::StoreU(t.add ? hn::Add(hn::LoadU(d, dst), acc[i * NV + j]) : acc[i * NV + j], d, dst);
+      if (j + 1 < NV) {
+        hn::StoreU(add ? hn::Add(hn::LoadU(d, dst), v) : v, d, dst);
+      } else {
+        if (add) v = hn::Add(load_part(part, dst), v);
+        store_part(v, part, dst);
+      }
     }
-    float* dst = row + kWhole * kLanes;
-    const V v = acc[i * NV + kWhole];
-    store_part(t.add ? hn::Add(load_part(t.last, dst), v) : v, t.last, dst);
   }
 }
 
