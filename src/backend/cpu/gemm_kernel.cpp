@@ -146,30 +146,21 @@ void tile(const TileArgs& t, const float* HWY_RESTRICT a, const float* HWY_RESTR
 
 using Tile = void (*)(const TileArgs&, const float*, const float*, float*, int64_t);
 
-// Heights are powers of two up to kMr; a panel of one vector also has twice kMr, without which it would wait for the
+// Tiles by height and vectors. A panel of one vector also has tiles of twice kMr rows: lower ones would wait for the
 // multiply-adds before.
-constexpr int kHeights = kMr == 8 ? 5 : 4;
-static_assert(1 << (kHeights - 1) == 2 * kMr);
-
-template <int kHeight, int NV, Lhs kLhs, Rhs kRhs>
-constexpr Tile tile_or_null() {
-  constexpr bool kTall = kHeight > kMr;
-  if constexpr (kTall && (NV > 1 || kLhs == Lhs::packed))
-    return nullptr;
-  else
-    return &tile<kHeight, NV, kLhs, kRhs>;
-}
-
 struct TileTable {
-  Tile f[kHeights][kVectors];
+  Tile f[kMr][kVectors];
+  Tile tall;  // null for packed A, whose panels are lower
 };
 
 template <Lhs kLhs, Rhs kRhs, size_t... I>
 constexpr TileTable tile_table(std::index_sequence<I...>) {
-  return {{{tile_or_null<1 << I, 1, kLhs, kRhs>(), tile_or_null<1 << I, 2, kLhs, kRhs>(),
-            tile_or_null<1 << I, 3, kLhs, kRhs>()}...}};
+  TileTable table{{{&tile<I + 1, 1, kLhs, kRhs>, &tile<I + 1, 2, kLhs, kRhs>, &tile<I + 1, 3, kLhs, kRhs>}...},
+                  nullptr};
+  if constexpr (kLhs != Lhs::packed) table.tall = &tile<2 * kMr, 1, kLhs, kRhs>;
+  return table;
 }
-using Heights = std::make_index_sequence<kHeights>;
+using Heights = std::make_index_sequence<kMr>;
 template <Rhs kRhs>
 constexpr TileTable kTiles[] = {tile_table<Lhs::packed, kRhs>(Heights()), tile_table<Lhs::rows, kRhs>(Heights()),
                                 tile_table<Lhs::rows_far, kRhs>(Heights()), tile_table<Lhs::columns, kRhs>(Heights())};
@@ -225,13 +216,6 @@ void finish_row(const RowEpilogue& e, float* c, int64_t row, int64_t col, int64_
   }
 }
 
-// Height of the next tile when `rows` are left.
-int height_index(int64_t rows, int64_t most) {
-  int h = 0;
-  while (h + 1 < kHeights && int64_t{2} << h <= HWY_MIN(rows, most)) ++h;
-  return h;
-}
-
 void multiply(const Block& block) {
   HWY_ALIGN float scratch[kMr * kVectors * kLanes];
   const bool packed_a = block.a_row == 0, packed_b = block.b_k == 0;
@@ -243,14 +227,16 @@ void multiply(const Block& block) {
                 .b_k = block.b_k,
                 .add = block.add,
                 .last = kLanes};
-  // Returns the rows done.
-  const auto tile_at = [&](int64_t i, int64_t j, int64_t vectors, int64_t most) {
-    const int h = height_index(block.mb - i, most);
-    const int64_t m = int64_t{1} << h, n = HWY_MIN(vectors * kLanes, block.nb - j);
-    // A packed panel has kMr rows; shorter tiles start inside of it.
-    const float* a = packed_a ? block.a + i / kMr * kMr * block.kc + i % kMr : block.a + i * block.a_row;
+  // Rows of the next tile at row i; the last two are made equal, for very low ones waste time.
+  const auto height_at = [&](int64_t i) {
+    const int64_t left = block.mb - i;
+    return left <= kMr ? left : packed_a || left >= 2 * kMr ? kMr : (left + 1) / 2;
+  };
+  const auto tile_at = [&](int64_t i, int64_t m, int64_t j, int64_t vectors) {
+    const int64_t n = HWY_MIN(vectors * kLanes, block.nb - j);
+    const float* a = packed_a ? block.a + i * block.kc : block.a + i * block.a_row;
     const float* b = packed_b ? block.b + j * block.kc : block.b + j;
-    const Tile f = tiles.f[h][vectors - 1];
+    const Tile f = m > kMr ? tiles.tall : tiles.f[m - 1][vectors - 1];
     if (!block.c_rows) {
       args.last = n - (vectors - 1) * kLanes;
       f(args, a, b, block.c + i * block.ldc + j, block.ldc);
@@ -264,18 +250,22 @@ void multiply(const Block& block) {
       float* c = (block.c_rows ? block.c_rows[i + r] : block.c + (i + r) * block.ldc) + j;
       finish_row(*block.epilogue, c, i + r, j, n);
     }
-    return m;
   };
   const auto vectors_at = [&](int64_t j) { return panel_vectors((block.nb - j + kLanes - 1) / kLanes); };
   if (block.nb * block.kc <= kFirstLevelFloats && block.nb > kLanes) {
     // All of b stays in the first-level cache: write c row by row.
-    for (int64_t i = 0, m = 0; i < block.mb; i += m)
-      for (int64_t j = 0, v = 0; j < block.nb; j += v * kLanes) m = tile_at(i, j, v = vectors_at(j), kMr);
+    for (int64_t i = 0, m = 0; i < block.mb; i += m) {
+      m = height_at(i);
+      for (int64_t j = 0, v = 0; j < block.nb; j += v * kLanes) tile_at(i, m, j, v = vectors_at(j));
+    }
   } else {
     for (int64_t j = 0, v = 0; j < block.nb; j += v * kLanes) {
       v = vectors_at(j);
-      const int64_t most = v == 1 && !packed_a && !block.c_rows ? 2 * kMr : kMr;
-      for (int64_t i = 0; i < block.mb;) i += tile_at(i, j, v, most);
+      const bool tall = v == 1 && tiles.tall && !block.c_rows;
+      for (int64_t i = 0, m = 0; i < block.mb; i += m) {
+        m = tall && block.mb - i >= 2 * kMr ? 2 * kMr : height_at(i);
+        tile_at(i, m, j, v);
+      }
     }
   }
 }
