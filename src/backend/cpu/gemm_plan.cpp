@@ -61,7 +61,7 @@ GemmPlan plan_gemm(const GemmShape& s, int threads, const Geometry& g, InPlace i
   // Many small products, or one that fits the caches: a task packs what it needs. A matrix is cut further only when
   // there are fewer of them than threads; then each thread packs all of the operand that is not cut.
   const bool small = s.m <= rows_max && s.n <= 2 * cols_max;
-  const int64_t cuts = ceil_div(ways, s.batch);
+  const int64_t cuts = ceil_div(ways, std::max<int64_t>(1, s.batch));
   const bool cut_cols = in_place.a == in_place.b ? s.n > s.m : in_place.a && s.n >= cuts * g.lanes;
   const bool nothing_twice = cuts == 1 || (cut_cols ? in_place.a : in_place.b);
   if (small && (nothing_twice || s.batch > 1 || (cut_cols ? s.n : s.m) >= cuts * kUsesOfOwn)) {

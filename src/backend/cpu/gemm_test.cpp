@@ -283,6 +283,13 @@ TEST(Gemm, DoubleEqualsPlainLoop) {
   check_epilogue<double>({.m = 20, .n = 100, .k = 90});
 }
 
+TEST(Gemm, NothingToDo) {
+  ThreadPool pool(2);
+  for (const GemmShape& s : {GemmShape{.m = 0, .n = 3, .k = 4}, GemmShape{.m = 3, .n = 0, .k = 4},
+                             GemmShape{.m = 3, .n = 3, .k = 4, .batch = 0}, GemmShape{.m = 0, .n = 0, .k = 0}})
+    EXPECT_TRUE(multiply<float>(pool, s, {}, false, {}, false).empty());
+}
+
 TEST(Gemm, RejectsSmallWorkspace) {
   ThreadPool pool(1);
   std::vector<float> x(100 * 100);
