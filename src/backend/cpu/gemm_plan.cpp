@@ -20,7 +20,7 @@ int64_t aligned(int64_t floats) { return round_up(floats, 16); }
 
 // Cuts `size` into a number of equal pieces that is a multiple of `ways`, none longer than `longest`.
 int64_t piece(int64_t size, int64_t longest, int64_t ways, int64_t unit) {
-  const int64_t count = round_up(ceil_div(size, std::max(longest, unit)), ways);
+  const int64_t count = std::max<int64_t>(1, round_up(ceil_div(size, std::max(longest, unit)), ways));
   return std::min(round_up(ceil_div(size, count), unit), round_up(size, unit));
 }
 
