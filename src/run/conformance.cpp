@@ -75,6 +75,8 @@ struct Case {
   Graph graph;
   std::vector<HostTensor> inputs;
   ProgramSet set;
+  std::unique_ptr<BoundProgram> program;
+  std::string bind_error;
 };
 
 class Suite {
@@ -88,7 +90,9 @@ class Suite {
       prepare_op(*op);
     }
     allocate();
-    for (const Case& c : cases_) run(c);
+    // All are bound before one runs: devices that compile kernels then compile them together.
+    for (Case& c : cases_) bind(c);
+    for (Case& c : cases_) run(c);
   }
 
   ConformanceReport finish() { return std::move(report_); }
@@ -167,7 +171,7 @@ class Suite {
     }
     auto& names = report_.ops.back().kernels;
     if (std::ranges::find(names, kernel) == names.end()) names.push_back(kernel);
-    cases_.push_back({report_.ops.size() - 1, label, std::move(kernel), error_class(op), g, inputs, std::move(set)});
+    cases_.push_back({report_.ops.size() - 1, label, std::move(kernel), error_class(op), g, inputs, std::move(set), nullptr, ""});
   }
 
   // One arena for all cases: each has its places from the start of it.
@@ -181,17 +185,26 @@ class Suite {
     device_->allocate(segments);
   }
 
-  void run(const Case& c) {
+  void bind(Case& c) {
+    try {
+      c.program = std::make_unique<BoundProgram>(*device_, c.set.programs[0]);
+    } catch (const Error& e) {
+      c.bind_error = e.what();
+    }
+  }
+
+  void run(Case& c) {
     OpConformance& op = report_.ops[c.op];
     const auto fail = [&](const std::string& why) {
       ++op.failed;
       op.failures.push_back(fmt::format("{}, {}: {}", c.label, c.kernel, why));
     };
+    if (!c.program) return fail(c.bind_error);
     try {
       const std::vector<HostTensor> expected = interpret(c.graph, c.inputs, Precision::rounded);
       fill_arena(c.set);
-      BoundProgram program(*device_, c.set.programs[0]);
-      const std::vector<HostTensor> actual = program.run(c.inputs);
+      const std::vector<HostTensor> actual = c.program->run(c.inputs);
+      c.program.reset();
       for (size_t i = 0; i < expected.size(); ++i) {
         const double error = error_of(actual[i], expected[i]);
         op.max_error = std::max(op.max_error, error);
@@ -202,6 +215,7 @@ class Suite {
       if (const std::string damage = check_arena(c); !damage.empty()) return fail(damage);
       ++op.passed;
     } catch (const Error& e) {
+      c.program.reset();
       fail(e.what());
     }
   }

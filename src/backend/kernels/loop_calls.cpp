@@ -17,7 +17,6 @@ constexpr int kLanes = 16;               // narrow, inner axis reduced: independ
 constexpr int kColumns = 64;             // narrow, inner axis kept: results that are summed side by side
 constexpr int64_t kSplitFrom = 1 << 18;  // elements from which a reduction may be split
 constexpr int64_t kEnoughUnits = 64;     // independent pieces of work at which it need not be
-constexpr int kWorkspaceBuffer = -1;
 
 int64_t product(const Ints& v, size_t count) {
   int64_t p = 1;

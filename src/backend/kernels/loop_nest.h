@@ -8,10 +8,12 @@
 
 namespace lathe {
 
+constexpr int kWorkspaceBuffer = -1;
+
 // Strides in elements over the nest's merged axes.
 struct LoopAccess {
   DType dtype = DType::f32;
-  int buffer = 0;      // input or output number of the node
+  int buffer = 0;      // input or output number of the node, or kWorkspaceBuffer
   int64_t offset = 0;  // elements
   Ints kept, reduced;
 };

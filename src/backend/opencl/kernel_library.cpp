@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "backend/kernels/call.h"
 #include "backend/opencl/opencl_info.h"
 #include "base/error.h"
@@ -20,14 +22,15 @@ KernelLibrary::KernelLibrary(cl_context context, cl_device_id device, BinaryCach
 const KernelLibrary::Text* KernelLibrary::add(const std::string& source) {
   auto& text = texts_[source];
   if (!text) {
-    text = std::make_unique<Text>(Text{source, nullptr});
+    text = std::make_unique<Text>(Text{source, nullptr, ""});
     pending_.push_back(text.get());
   }
   return text.get();
 }
 
 ClKernel KernelLibrary::make(const Text* text, const std::string& kernel) {
-  if (!text->program) build_pending();
+  if (!text->program && text->error.empty()) build_pending();
+  if (!text->error.empty()) throw DeviceError(text->error);
   cl_int status = CL_SUCCESS;
   ClKernel made(opencl_api().clCreateKernel(text->program, kernel.c_str(), &status));
   check_opencl(status, ("clCreateKernel " + kernel).c_str());
@@ -42,9 +45,20 @@ std::string KernelLibrary::device_identity() const {
 }
 
 void KernelLibrary::build_pending() {
+  const std::vector<Text*> texts = std::exchange(pending_, {});
+  std::string error = build(texts);
+  if (error.empty()) return;
+  if (texts.size() == 1) {
+    texts[0]->error = std::move(error);
+    return;
+  }
+  for (Text* t : texts) t->error = build({t});
+}
+
+std::string KernelLibrary::build(const std::vector<Text*>& texts) {
   const OpenClApi& cl = opencl_api();
   std::string source = kernel_text::dialect;
-  for (const Text* t : pending_) source += "\n" + t->source;
+  for (const Text* t : texts) source += "\n" + t->source;
   const std::string key = cache_key(device_identity() + kOptions + "\n" + source);
   ClProgram program = from_cache(key);
   if (program) {
@@ -61,16 +75,15 @@ void KernelLibrary::build_pending() {
       cl.clGetProgramBuildInfo(program.get(), device_, CL_PROGRAM_BUILD_LOG, 0, nullptr, &size);
       std::string log(size, '\0');
       cl.clGetProgramBuildInfo(program.get(), device_, CL_PROGRAM_BUILD_LOG, size, log.data(), nullptr);
-      throw DeviceError(fmt::format("opencl: {} cannot compile {} kernel texts: {}\n{}",
-                                    device_text(device_, CL_DEVICE_NAME), pending_.size(), opencl_error_name(status),
-                                    log.c_str()));
+      return fmt::format("opencl: {} cannot compile {} kernel text{}: {}\n{}", device_text(device_, CL_DEVICE_NAME),
+                         texts.size(), texts.size() == 1 ? "" : "s", opencl_error_name(status), log.c_str());
     }
     ++builds_;
     to_cache(key, program.get());
   }
-  for (Text* t : pending_) t->program = program.get();
-  pending_.clear();
+  for (Text* t : texts) t->program = program.get();
   programs_.push_back(std::move(program));
+  return "";
 }
 
 ClProgram KernelLibrary::from_cache(const std::string& key) {

@@ -19,11 +19,13 @@ class KernelLibrary {
 
   struct Text {
     std::string source;
-    cl_program program = nullptr;  // null: not compiled yet
+    cl_program program = nullptr;  // null: not compiled yet, or in vain
+    std::string error;             // of the compiler
   };
   // Announces a text; the result stays valid for the library's life.
   const Text* add(const std::string& source);
-  // A new kernel object of the text; compiles everything announced so far. DeviceError with the compiler's log.
+  // A new kernel object of the text; compiles everything announced so far. DeviceError with the compiler's log; texts
+  // that the compiler refuses do not harm the others.
   ClKernel make(const Text*, const std::string& kernel);
 
   int builds() const { return builds_; }          // programs made from source
@@ -31,6 +33,8 @@ class KernelLibrary {
 
  private:
   void build_pending();
+  // The texts as one program; "" or the compiler's log.
+  std::string build(const std::vector<Text*>&);
   ClProgram from_cache(const std::string& key);
   void to_cache(const std::string& key, cl_program) const;
   std::string device_identity() const;

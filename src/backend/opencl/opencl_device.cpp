@@ -30,6 +30,16 @@ ClContext make_context(OpenClDeviceId id) {
   return context;
 }
 
+// Narrow: two accumulators per row, two vectors of b and one of a must fit the registers, 32 with 64-byte vectors, else
+// 16.
+ProductTiles default_tiles(cl_device_id device, bool force_wide) {
+  ProductTiles t;
+  t.style = is_cpu(device) && !force_wide ? LaunchStyle::narrow : LaunchStyle::wide;
+  t.vector_bytes = 4 * static_cast<int>(device_number<cl_uint>(device, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT));
+  t.micro_rows = t.vector_bytes >= 64 ? 8 : 6;
+  return t;
+}
+
 // A bound node: its launches in order. Compiled at the first run, which is why the texts of a whole Program go into one
 // build; from then on run() only enqueues.
 class OpenClKernel final : public Kernel {
@@ -140,8 +150,7 @@ OpenClDevice::OpenClDevice(const OpenClDeviceOptions& options, Target target)
     : id_(find_device(options.index)),
       target_(std::move(target)),
       context_(make_context(id_)),
-      style_(is_cpu(id_.device) && !options.force_wide ? LaunchStyle::narrow : LaunchStyle::wide),
-      vector_bytes_(4 * static_cast<int>(device_number<cl_uint>(id_.device, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT))),
+      tiles_(default_tiles(id_.device, options.force_wide)),
       library_(context_.get(), id_.device, BinaryCache(options.cache_folder)),
       compute_(*this, context_.get(), id_.device),
       transfer_(*this, context_.get(), id_.device) {}

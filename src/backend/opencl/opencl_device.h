@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/kernels/call.h"
+#include "backend/kernels/product_calls.h"
 #include "backend/opencl/kernel_library.h"
 #include "backend/opencl/opencl_info.h"
 
@@ -55,8 +55,8 @@ class OpenClDevice final : public Device {
   std::byte* allocate_staging(int64_t bytes) override;
 
   KernelLibrary& library() { return library_; }
-  LaunchStyle style() const { return style_; }
-  int vector_bytes() const { return vector_bytes_; }
+  LaunchStyle style() const { return tiles_.style; }
+  const ProductTiles& tiles() const { return tiles_; }
   cl_mem segment(const Buffer&) const;  // InternalError when the buffer does not lie within the arena
 
   // Kernels of the calls with their arguments in place; compiled at the first run().
@@ -66,8 +66,7 @@ class OpenClDevice final : public Device {
   OpenClDeviceId id_;
   Target target_;
   ClContext context_;
-  LaunchStyle style_;
-  int vector_bytes_;
+  ProductTiles tiles_;
   KernelLibrary library_;
   OpenClStream compute_, transfer_;
   std::vector<ClBuffer> segments_;

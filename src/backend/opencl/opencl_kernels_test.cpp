@@ -95,7 +95,7 @@ void agrees_with_reference(bool wide) {
   add_samples(batch, *device, declined);
   add_large(batch);
   EXPECT_GT(batch.size(), wide ? 150u : 250u);
-  for (const auto& [why, count] : declined) EXPECT_EQ(why.find("a fused node of kind "), 0u) << why;
+  for (const auto& [why, count] : declined) EXPECT_EQ(count, 0) << why;
   batch.run(kTolerance);
   EXPECT_EQ(device->library().builds(), 1);
 }
@@ -138,18 +138,6 @@ TEST(OpenClKernels, RandomBitsAreThoseOfTheHost) {
   const HostTensor key{{DType::i64, {2}}, {1234567890123, 9}}, index{{DType::i64, {3}}, {5, 0, 4294967295.0}};
   ASSERT_EQ(batch.add("random", sample_graph(random_uniform_op, s), {key, index}), "");
   batch.run(0);
-}
-
-TEST(OpenClKernels, FusedMatmulDeclines) {
-  Builder b("body");
-  const Value x = b.input({DType::f32, {4, 5}}, InputKind::batch, "x"),
-              w = b.input({DType::f32, {5, 6}}, InputKind::batch, "w");
-  b.output(relu(matmul(x, w)), OutputKind::result, "y");
-  const auto body = std::make_shared<const Graph>(b.finish());
-  const Node n{&fused_op, make_params(FusedParams{"matmul", body}), {}, {}, ""};
-  const Target target;
-  const Site site{n, {{DType::f32, {4, 5}}, {DType::f32, {5, 6}}}, {{DType::f32, {4, 6}}}, target};
-  EXPECT_EQ(opencl_kernels().candidates("fused")[0].candidate.accepts(site), "a fused node of kind matmul");
 }
 
 TEST(OpenClKernels, DeclinesTypesThatTheDeviceLacks) {

@@ -1,0 +1,170 @@
+#include "backend/kernels/node_calls.h"
+
+#include <algorithm>
+
+#include "backend/kernels/conv2d_calls.h"
+#include "backend/kernels/index_calls.h"
+#include "backend/kernels/loop_calls.h"
+#include "backend/kernels/matmul_calls.h"
+#include "backend/kernels/pool_calls.h"
+#include "ops/elementwise.h"
+#include "ops/fused.h"
+
+namespace lathe {
+namespace {
+
+std::string check_type(const Target& target, DType t) {
+  if (std::ranges::find(target.dtypes, t) != target.dtypes.end()) return "";
+  return fmt::format("the device does not compute in {}", to_string(t));
+}
+
+std::string check_types(const Site& s) {
+  for (const Types* list : {&s.in, &s.out})
+    for (const TensorType& t : *list)
+      if (std::string reason = check_type(s.target, t.dtype); !reason.empty()) return reason;
+  return "";
+}
+
+// --- loops: elementwise, cast, broadcast, full, reductions, fused ---------------------------------------------------
+
+std::string accepts_loop(const Site& s) {
+  if (std::string reason = check_types(s); !reason.empty()) return reason;
+  std::string reason;
+  const auto program = lower_loop(s.node, s.in, &reason);
+  if (!program) return reason;
+  for (const LoopSection* section : {&program->map, &program->tail})
+    for (const ScalarInstr& i : section->instrs)
+      if (std::string why = check_type(s.target, i.dtype); !why.empty()) return why;
+  return "";
+}
+
+LoopNest nest_of(const Site& s) {
+  auto program = lower_loop(s.node, s.in);
+  LATHE_CHECK(program, "{} was not accepted", s.node.op->name());
+  return make_nest(*program);
+}
+
+int64_t loop_bytes(const Site& s) { return loop_workspace(nest_of(s)); }
+
+std::vector<KernelCall> calls_of_loop(const Site& s, const ProductTiles& tiles) {
+  return loop_calls(nest_of(s), tiles.style);
+}
+
+// --- products: matmul, convolution, and fused nodes with one of them ------------------------------------------------
+
+template <ConvPass pass>
+std::vector<Product> conv_products(const Site& s) {
+  return conv2d_products(pass, s.in[0], s.in[1], s.node.get<Conv2dParams>());
+}
+std::vector<Product> matmul_products(const Site& s) {
+  return {matmul_product(s.out[0].dtype, s.in[0].shape, s.in[1].shape, s.node.get<MatmulParams>())};
+}
+
+template <std::vector<Product> (*products)(const Site&)>
+int64_t product_bytes(const Site& s) {
+  int64_t bytes = 0;
+  for (const Product& p : products(s)) bytes = std::max(bytes, product_workspace(p));
+  return bytes;
+}
+
+template <std::vector<Product> (*products)(const Site&)>
+std::vector<KernelCall> calls_of_products(const Site& s, const ProductTiles& tiles) {
+  std::vector<KernelCall> calls;
+  for (const Product& p : products(s))
+    for (KernelCall& call : product_calls(p, tiles)) calls.push_back(std::move(call));
+  return calls;
+}
+
+template <std::vector<Product> (*products)(const Site&)>
+NodeKind product_kind(std::string_view name) {
+  return {name, check_types, product_bytes<products>, calls_of_products<products>};
+}
+
+std::string accepts_chain(const Site& s) {
+  if (std::string reason = check_types(s); !reason.empty()) return reason;
+  std::string reason;
+  const auto chain = product_chain(s.node.get<FusedParams>(), &reason);
+  if (!chain) return reason;
+  for (const Node& n : s.node.get<FusedParams>().body->nodes)
+    for (const TensorType& t : s.node.get<FusedParams>().body->types_of(n.outputs))
+      if (std::string why = check_type(s.target, t.dtype); !why.empty()) return why;
+  return "";
+}
+
+ProductChain chain_of(const Site& s) {
+  std::string reason;
+  auto chain = product_chain(s.node.get<FusedParams>(), &reason);
+  LATHE_CHECK(chain, "{}", reason);
+  return std::move(*chain);
+}
+int64_t chain_bytes(const Site& s) { return chain_workspace(chain_of(s)); }
+std::vector<KernelCall> calls_of_chain(const Site& s, const ProductTiles& tiles) {
+  return chain_calls(chain_of(s), tiles);
+}
+
+// --- pooling --------------------------------------------------------------------------------------------------------
+
+std::vector<KernelCall> calls_of_pool(const Site& s, const ProductTiles& tiles) {
+  return pool_calls(s.node, s.in, s.out, tiles.style);
+}
+
+// --- by index, and strided copies -----------------------------------------------------------------------------------
+
+std::string accepts_index(const Site& s) {
+  if (s.node.is("scatter_add") && s.in[1].dtype == DType::u8) return "u8 sums would wrap";
+  return check_types(s);
+}
+
+std::vector<KernelCall> calls_of_index(const Site& s, const ProductTiles& tiles) {
+  return index_calls(s.node, s.in, s.out, tiles.style);
+}
+
+std::vector<KernelCall> calls_of_copy(const Site& s, const ProductTiles& tiles) {
+  return copy_calls(s.node, s.in, s.out, tiles.style);
+}
+
+}  // namespace
+
+const std::array<NodeKind, kNodeKinds>& node_kinds() {
+  static const std::array<NodeKind, kNodeKinds> kinds{{
+      {"loop", accepts_loop, loop_bytes, calls_of_loop},
+      product_kind<matmul_products>("matmul"),
+      product_kind<conv_products<ConvPass::forward>>("conv"),
+      product_kind<conv_products<ConvPass::dx>>("conv_dx"),
+      product_kind<conv_products<ConvPass::dw>>("conv_dw"),
+      {"product_chain", accepts_chain, chain_bytes, calls_of_chain},
+      {"pool", check_types, nullptr, calls_of_pool},
+      {"index", accepts_index, nullptr, calls_of_index},
+      {"copy", check_types, nullptr, calls_of_copy},
+  }};
+  return kinds;
+}
+
+std::vector<NodeRow> node_rows() {
+  std::vector<NodeRow> rows;
+  const auto add = [&](std::string_view kind, std::initializer_list<const char*> ops) {
+    const auto at = std::ranges::find(node_kinds(), kind, &NodeKind::name) - node_kinds().begin();
+    for (const char* op : ops) rows.push_back({op, static_cast<size_t>(at)});
+  };
+  for (const OpDef* op : elementwise_ops()) rows.push_back({op->name(), 0});
+  add("loop", {"cast", "broadcast", "full", "reduce_sum", "reduce_max", "fused"});
+  add("product_chain", {"fused"});
+  add("matmul", {"matmul"});
+  add("conv", {"conv2d"});
+  add("conv_dx", {"conv2d_dx"});
+  add("conv_dw", {"conv2d_dw"});
+  add("pool", {"max_pool", "max_pool_grad", "max_pool_pick", "avg_pool", "avg_pool_grad"});
+  add("index", {"iota", "gather", "arg_max", "random_uniform", "scatter_add"});
+  add("copy", {"transpose", "slice", "pad", "concat", "reshape"});
+  return rows;
+}
+
+std::vector<KernelCall> node_calls(const Site& s, const ProductTiles& tiles) {
+  for (const NodeRow& row : node_rows())
+    if (row.op == s.node.op->name() && node_kinds()[row.kind].accepts(s).empty())
+      return node_kinds()[row.kind].calls(s, tiles);
+  LATHE_CHECK(false, "no text for {}", s.node.op->name());
+  return {};
+}
+
+}  // namespace lathe

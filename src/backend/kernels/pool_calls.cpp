@@ -1,0 +1,50 @@
+#include "backend/kernels/pool_calls.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "backend/kernels/render_scalar.h"
+#include "base/checked.h"
+#include "ops/pool.h"
+
+namespace lathe {
+namespace {
+
+constexpr int64_t kBlock = 4096;  // elements of one narrow group
+constexpr int kWideGroup = 256;
+
+}  // namespace
+
+std::vector<KernelCall> pool_calls(const Node& n, ArgTypes in, ArgTypes out, LaunchStyle style) {
+  if (out[0].numel() == 0) return {};
+  const std::string op(n.op->name());
+  const DType t = out[0].dtype;
+  const auto& p = n.get<PoolParams>();
+  const Shape& x = op == "avg_pool_grad" ? out[0].shape : in.back().shape;
+  const PoolGeometry g = pool_geometry(op.c_str(), x, p);
+  const bool narrow = style == LaunchStyle::narrow;
+
+  KernelCall call;
+  const std::string suffix =
+      fmt::format("_{}{}{}", to_string(t), op == "max_pool_pick" ? "_pick" : "", narrow ? "_narrow" : "_wide");
+  call.name = (op == "max_pool_pick" ? "max_pool" : op) + suffix;
+  std::string with = "WITH_" + op;
+  std::ranges::transform(with, with.begin(),
+                         [](char c) { return static_cast<char>(std::toupper(static_cast<unsigned char>(c))); });
+  call.source = fmt::format("{}#define {}\n#define REAL {}\n#define NAME(x) x##{}\n{}#undef {}\n#undef REAL\n#undef NAME\n#undef NARROW\n",
+                            narrow ? "#define NARROW\n" : "", with, device_type(t), suffix, kernel_text::pool, with);
+
+  const int64_t pixels = out[0].numel() / g.channels, per = std::max<int64_t>(1, kBlock / g.channels);
+  call.groups = {narrow ? ceil_div(pixels, per) : ceil_div(out[0].numel(), kWideGroup), 1, 1};
+  call.group_size = narrow ? 1 : kWideGroup;
+  call.args.push_back(out_arg(0, t));
+  for (size_t i = 0; i < in.size(); ++i) call.args.push_back(in_arg(static_cast<int>(i), t));
+  for (const int64_t v : {pixels, per, g.channels, g.in_h, g.in_w, g.out_h, g.out_w, g.kernel_h, g.kernel_w, g.stride_h,
+                          g.stride_w, g.pad_top, g.pad_left})
+    call.args.push_back(integer_arg(v));
+  return {call};
+}
+
+}  // namespace lathe
