@@ -47,12 +47,12 @@ bool run_passes_test(bool json) {
   return ok;
 }
 
-bool run_device_test(const std::string& name, bool json) {
+bool run_device_test(const std::string& name, const std::string& op, bool json) {
   const DeviceName device = parse_device_name(name);
   const Backend& backend = find_backend(device.backend);
   if (backend.devices().empty())
     throw DeviceError(fmt::format("{}: not available: {}", name, backend.unavailable_reason()));
-  const ConformanceReport report = run_conformance(backend, {device.index, 0});
+  const ConformanceReport report = run_conformance(backend, {device.index, 0}, op);
   if (!json) {
     fmt::print("{}", to_text(report));
     return report.failed() == 0;
@@ -79,20 +79,21 @@ bool run_device_test(const std::string& name, bool json) {
 
 void add_selftest(CLI::App& app, int& exit) {
   struct Options {
-    std::string device = "cpu";
+    std::string device = "cpu", op;
     bool passes = false, json = false;
   };
   auto o = std::make_shared<Options>();
   CLI::App* cmd =
       app.add_subcommand("selftest", "Check every op on a device against the reference, or every pass on the recipes");
   cmd->add_option("--device", o->device, "cpu, opencl, opencl:N, ref");
+  cmd->add_option("--op", o->op, "Only ops whose name contains this");
   cmd->add_flag("--passes", o->passes,
                 "Prove the passes: the graph before and after each one must compute the same numbers");
   cmd->add_flag("--json", o->json, "Print the result as JSON");
   cmd->footer(
       "Example: lathe selftest --device opencl; lathe selftest --passes\nExit code 70 when something does not hold.");
   cmd->callback([o, &exit] {
-    const bool ok = o->passes ? run_passes_test(o->json) : run_device_test(o->device, o->json);
+    const bool ok = o->passes ? run_passes_test(o->json) : run_device_test(o->device, o->op, o->json);
     if (!ok) exit = static_cast<int>(Exit::internal);
   });
 }

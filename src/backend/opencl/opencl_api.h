@@ -17,7 +17,7 @@ namespace lathe {
   F(clGetDeviceIDs) F(clGetDeviceInfo) F(clCreateContext) F(clReleaseContext) F(clCreateCommandQueue)              \
       F(clReleaseCommandQueue) F(clCreateBuffer) F(clReleaseMemObject) F(clCreateProgramWithSource)                \
           F(clCreateProgramWithBinary) F(clBuildProgram) F(clGetProgramInfo) F(clGetProgramBuildInfo)              \
-              F(clReleaseProgram) F(clCreateKernel) F(clReleaseKernel) F(clSetKernelArg) F(clEnqueueNDRangeKernel) \
+              F(clReleaseProgram) F(clCreateKernel) F(clReleaseKernel) F(clGetKernelWorkGroupInfo) F(clSetKernelArg) F(clEnqueueNDRangeKernel) \
                   F(clEnqueueReadBuffer) F(clEnqueueWriteBuffer) F(clEnqueueCopyBuffer) F(clEnqueueFillBuffer)     \
                       F(clEnqueueMapBuffer) F(clEnqueueUnmapMemObject) F(clEnqueueMarkerWithWaitList)              \
                           F(clEnqueueBarrierWithWaitList) F(clReleaseEvent) F(clFlush) F(clFinish)

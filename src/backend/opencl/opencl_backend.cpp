@@ -1,7 +1,10 @@
 #include "backend/opencl/opencl_backend.h"
 
+#include <cstdlib>
+
 #include "backend/opencl/opencl_device.h"
 #include "backend/opencl/opencl_kernels.h"
+#include "base/error.h"
 
 namespace lathe {
 namespace {
@@ -45,6 +48,11 @@ class OpenClBackend final : public Backend {
     OpenClDeviceOptions o;
     o.index = options.index;
     o.cache_folder = cache_folder(options.index);
+    if (const char* form = std::getenv("LATHE_OPENCL_FORM")) {
+      const std::string_view name(form);
+      LATHE_USER_CHECK(name == "narrow" || name == "wide", "LATHE_OPENCL_FORM: expected narrow or wide, got {}", name);
+      o.style = name == "narrow" ? LaunchStyle::narrow : LaunchStyle::wide;
+    }
     return std::make_unique<OpenClDevice>(o, target(options));
   }
 

@@ -31,12 +31,14 @@ ClContext make_context(OpenClDeviceId id) {
 }
 
 // Narrow: two accumulators per row, two vectors of b and one of a must fit the registers, 32 with 64-byte vectors, else
-// 16.
-ProductTiles default_tiles(cl_device_id device, bool force_wide) {
+// 16. Wide: smaller tiles where a group or its memory is small.
+ProductTiles default_tiles(cl_device_id device, LaunchStyle style, const OpenClLimits& limits) {
   ProductTiles t;
-  t.style = is_cpu(device) && !force_wide ? LaunchStyle::narrow : LaunchStyle::wide;
+  t.style = style;
   t.vector_bytes = 4 * static_cast<int>(device_number<cl_uint>(device, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT));
   t.micro_rows = t.vector_bytes >= 64 ? 8 : 6;
+  if (!check_tiles(t, limits.group, limits.local_bytes).empty()) t.tile_rows = t.tile_cols = 32;
+  if (!check_tiles(t, limits.group, limits.local_bytes).empty()) t.tile_rows = t.tile_cols = t.wide_depth = 16;
   return t;
 }
 
@@ -92,6 +94,14 @@ class OpenClKernel final : public Kernel {
   void prepare(Launch& l) {
     const OpenClApi& cl = opencl_api();
     l.kernel = device_.library().make(l.text, l.name);
+    const OpenClLimits& limits = device_.limits();
+    cl_ulong local = 0;
+    LATHE_CL(cl.clGetKernelWorkGroupInfo(l.kernel.get(), device_.id(), CL_KERNEL_LOCAL_MEM_SIZE, sizeof local, &local,
+                                         nullptr));
+    if (static_cast<int64_t>(l.local[0]) > limits.group || static_cast<int64_t>(local) > limits.local_bytes)
+      throw DeviceError(fmt::format(
+          "opencl: {} needs groups of {} work-items and {} bytes of local memory, the device has {} and {}", l.name,
+          l.local[0], local, limits.group, limits.local_bytes));
     cl_uint i = 0;
     for (const Arg& a : l.args) {
       if (a.base) LATHE_CL(cl.clSetKernelArg(l.kernel.get(), i++, sizeof a.base, &a.base));
@@ -150,10 +160,18 @@ OpenClDevice::OpenClDevice(const OpenClDeviceOptions& options, Target target)
     : id_(find_device(options.index)),
       target_(std::move(target)),
       context_(make_context(id_)),
-      tiles_(default_tiles(id_.device, options.force_wide)),
+      limits_(opencl_limits(id_.device)),
+      tiles_(options.tiles ? *options.tiles
+                           : default_tiles(id_.device,
+                                           options.style.value_or(is_cpu(id_.device) ? LaunchStyle::narrow
+                                                                                     : LaunchStyle::wide),
+                                           limits_)),
       library_(context_.get(), id_.device, BinaryCache(options.cache_folder)),
       compute_(*this, context_.get(), id_.device),
-      transfer_(*this, context_.get(), id_.device) {}
+      transfer_(*this, context_.get(), id_.device) {
+  const std::string reason = check_tiles(tiles_, limits_.group, limits_.local_bytes);
+  LATHE_USER_CHECK(reason.empty(), "opencl: tiles: {}", reason);
+}
 
 OpenClDevice::~OpenClDevice() {
   const OpenClApi& cl = opencl_api();

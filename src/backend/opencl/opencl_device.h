@@ -2,6 +2,7 @@
 // staging in pinned host memory.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,8 +39,9 @@ class OpenClStream final : public Stream {
 
 struct OpenClDeviceOptions {
   int index = 0;
-  bool force_wide = false;   // tests: the GPU form of the kernels on any device
-  std::string cache_folder;  // of compiled programs; "": none
+  std::optional<LaunchStyle> style;  // of the kernels; by default narrow on CPUs, wide elsewhere
+  std::optional<ProductTiles> tiles;  // by default those of the class of the device
+  std::string cache_folder;           // of compiled programs; "": none
 };
 
 class OpenClDevice final : public Device {
@@ -57,6 +59,8 @@ class OpenClDevice final : public Device {
   KernelLibrary& library() { return library_; }
   LaunchStyle style() const { return tiles_.style; }
   const ProductTiles& tiles() const { return tiles_; }
+  const OpenClLimits& limits() const { return limits_; }
+  cl_device_id id() const { return id_.device; }
   cl_mem segment(const Buffer&) const;  // InternalError when the buffer does not lie within the arena
 
   // Kernels of the calls with their arguments in place; compiled at the first run().
@@ -66,6 +70,7 @@ class OpenClDevice final : public Device {
   OpenClDeviceId id_;
   Target target_;
   ClContext context_;
+  OpenClLimits limits_;
   ProductTiles tiles_;
   KernelLibrary library_;
   OpenClStream compute_, transfer_;

@@ -1,6 +1,8 @@
 #include "backend/opencl/opencl_info.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 
 #include "base/error.h"
 
@@ -49,6 +51,23 @@ bool is_cpu(cl_device_id device) {
   return (device_number<cl_device_type>(device, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU) != 0;
 }
 
+OpenClLimits opencl_limits(cl_device_id device) {
+  OpenClLimits l;
+  l.group = static_cast<int64_t>(device_number<size_t>(device, CL_DEVICE_MAX_WORK_GROUP_SIZE));
+  l.local_bytes = static_cast<int64_t>(device_number<cl_ulong>(device, CL_DEVICE_LOCAL_MEM_SIZE));
+  l.allocation_bytes = static_cast<int64_t>(device_number<cl_ulong>(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE));
+  if (const char* text = std::getenv("LATHE_OPENCL_LIMITS")) {
+    long long group = 0, local = 0, allocation = 0;
+    LATHE_USER_CHECK(std::sscanf(text, "%lld,%lld,%lld", &group, &local, &allocation) == 3 && group >= 1 && local >= 1 &&
+                         allocation >= 1,
+                     "LATHE_OPENCL_LIMITS: expected work-items,local bytes,allocation bytes, got {}", text);
+    l.group = std::min<int64_t>(l.group, group);
+    l.local_bytes = std::min<int64_t>(l.local_bytes, local);
+    l.allocation_bytes = std::min<int64_t>(l.allocation_bytes, allocation);
+  }
+  return l;
+}
+
 Target opencl_target(cl_device_id device) {
   Target t;
   t.name = "opencl";
@@ -57,7 +76,7 @@ Target opencl_target(cl_device_id device) {
     t.dtypes.push_back(DType::f64);
   t.alignment = std::max<int64_t>(128, device_number<cl_uint>(device, CL_DEVICE_MEM_BASE_ADDR_ALIGN) / 8);
   t.memory = static_cast<int64_t>(device_number<cl_ulong>(device, CL_DEVICE_GLOBAL_MEM_SIZE));
-  t.largest_allocation = static_cast<int64_t>(device_number<cl_ulong>(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE));
+  t.largest_allocation = opencl_limits(device).allocation_bytes;
   t.host_memory = false;
   t.threads = static_cast<int>(device_number<cl_uint>(device, CL_DEVICE_MAX_COMPUTE_UNITS));
   return t;

@@ -28,6 +28,13 @@ T device_number(cl_device_id device, cl_device_info what) {
 }
 
 bool is_cpu(cl_device_id);
+
+// What one group and one allocation may take: what the device says, or less where LATHE_OPENCL_LIMITS =
+// "work-items,local bytes,allocation bytes" says so (for tests: a large device behaves like a small one).
+struct OpenClLimits {
+  int64_t group = 1, local_bytes = 0, allocation_bytes = 0;
+};
+OpenClLimits opencl_limits(cl_device_id);
 Target opencl_target(cl_device_id);  // without native_ops
 
 }  // namespace lathe
