@@ -20,7 +20,7 @@
 #else
 #define LATHE_F64 1
 #define KERNEL extern "C" __global__
-#define GROUP_SIZE(n) __launch_bounds__(n)
+#define GROUP_SIZE(n) __launch_bounds__(n, 1)
 #define GLOBAL
 #define LOCAL __shared__
 #define DEVICE static __device__ inline

@@ -7,6 +7,7 @@
 
 #include "backend/kernels/render_scalar.h"
 #include "base/checked.h"
+#include "base/error.h"
 #include "ops/pool.h"
 
 namespace lathe {
@@ -14,6 +15,7 @@ namespace {
 
 constexpr int64_t kBlock = 4096;  // elements of one narrow group
 constexpr int kWideGroup = 256;
+constexpr int64_t kMostPixels = int64_t{1} << 30;  // the text counts in int
 
 }  // namespace
 
@@ -25,6 +27,7 @@ std::vector<KernelCall> pool_calls(const Node& n, ArgTypes in, ArgTypes out, Lau
   const Shape& x = op == "avg_pool_grad" ? out[0].shape : in.back().shape;
   const PoolGeometry g = pool_geometry(op.c_str(), x, p);
   const bool narrow = style == LaunchStyle::narrow;
+  LATHE_CHECK(g.x().numel() / g.channels < kMostPixels, "{} pixels", g.x().numel() / g.channels);
 
   KernelCall call;
   const std::string suffix =

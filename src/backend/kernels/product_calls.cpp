@@ -17,6 +17,7 @@ constexpr int64_t kSplitTile = 64;      // tiles of this size are counted to see
 constexpr int64_t kSplitUnits = 32;     // tiles at which it need not be
 constexpr int64_t kSplitDepth = 1024;   // smallest piece of k
 constexpr int64_t kMostSplits = 32;
+constexpr int64_t kMostRows = int64_t{1} << 30;  // the text counts in int
 
 // A text with its parameters: numbers are appended in the order of the kernel's parameters.
 class ProductText {
@@ -178,7 +179,7 @@ std::string check_tiles(const ProductTiles& t, int64_t largest_group, int64_t lo
 
 int64_t product_splits(const Product& p) {
   const int64_t units = ceil_div(p.m, kSplitTile) * ceil_div(p.n, kSplitTile) * p.batch;
-  if (p.epilogue || p.c_grid || units >= kSplitUnits) return 1;
+  if (p.epilogue || p.c_grid || units == 0 || units >= kSplitUnits) return 1;
   return std::clamp<int64_t>(std::min(ceil_div(kSplitUnits, units), p.k / kSplitDepth), 1, kMostSplits);
 }
 
@@ -189,6 +190,7 @@ int64_t product_workspace(const Product& p) {
 
 std::vector<KernelCall> product_calls(const Product& p, const ProductTiles& tiles) {
   if (p.batch * p.m * p.n == 0) return {};
+  for (const int64_t size : {p.m, p.n, p.k}) LATHE_CHECK(size < kMostRows, "a product of {} x {} x {}", p.m, p.n, p.k);
   const int64_t splits = product_splits(p);
   if (splits == 1) return {ProductText(p, tiles).render(false, 1)};
   std::vector<KernelCall> calls{ProductText(p, tiles).render(true, splits)};
