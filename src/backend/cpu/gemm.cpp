@@ -4,6 +4,7 @@
 #include <atomic>
 #include <type_traits>
 
+#include "backend/cpu/gemm_image.h"
 #include "backend/cpu/gemm_kernel.h"
 #include "backend/cpu/gemm_plan.h"
 #include "base/checked.h"
@@ -137,6 +138,21 @@ struct Product {
     for (int64_t i = i0; i < i0 + mb; ++i) e.post(e.context, row(i) + j0, epilogue_row() + i, epilogue_col() + j0, nb);
   }
 
+  // How the kernel finds the operands of a k block.
+  Block block_of(int64_t k_block) const {
+    Block block;
+    block.kc = k_size(k_block);
+    if (plain_a) {
+      block.a_far = args.shape.batch * args.shape.m * args.shape.k > kNearFloats;
+      block.a_row = a.kind == Kind::k_strided ? 1 : a.ld;
+      block.a_k = a.kind == Kind::k_strided ? a.ld : 1;
+    } else {
+      block.a_runs = lists_runs(a, kernels.geometry, k_begin(k_block), block.kc);
+    }
+    if (plain_b) block.b_k = b.ld;
+    return block;
+  }
+
   // C[i0.., j0..] of one k block; the last block also finishes the elements. A null operand is read where it lies.
   void multiply(int64_t i0, int64_t mb, int64_t j0, int64_t nb, int64_t k_block, const float* packed_a,
                 const float* packed_b) const {
@@ -146,16 +162,9 @@ struct Product {
     const int64_t step_m = std::min(plan.mc, kMaxBlockRows / mr * mr);
     const Cut columns(nb, last && args.epilogue.post ? round_up(kPostColumns, kernels.geometry.nr()) : nb,
                       Last::longer);
-    Block block;
-    block.kc = k_size(k_block);
+    Block block = block_of(k_block);
     block.ldc = args.c.ld;
     block.add = k_block > 0;
-    if (!packed_a) {
-      block.a_far = args.shape.batch * args.shape.m * args.shape.k > kNearFloats;
-      block.a_row = a.kind == Kind::k_strided ? 1 : a.ld;
-      block.a_k = a.kind == Kind::k_strided ? a.ld : 1;
-    }
-    if (!packed_b) block.b_k = b.ld;
     float* rows[kMaxBlockRows];
     for (int64_t i = 0; i < mb; i += step_m) {
       block.mb = std::min(step_m, mb - i);
@@ -181,7 +190,11 @@ struct Product {
   // Packs unless the operand is read where it lies; the result is for multiply().
   const float* pack_a(int64_t i0, int64_t mb, int64_t k_block, float* dst) const {
     if (plain_a) return nullptr;
-    kernels.pack_a(a, i0, mb, k_begin(k_block), k_size(k_block), dst);
+    const int64_t p0 = k_begin(k_block), pn = k_size(k_block);
+    if (lists_runs(a, kernels.geometry, p0, pn))
+      list_runs(a, kernels.geometry.mr, i0, mb, p0, pn, dst);
+    else
+      kernels.pack_a(a, i0, mb, p0, pn, dst);
     return dst;
   }
   const float* pack_b(int64_t j0, int64_t nb, int64_t k_block, float* dst) const {
@@ -216,16 +229,16 @@ void run_k_split(ThreadPool& pool, const Product& product) {
     const int64_t blocks = std::min(plan.ks_blocks, plan.k_blocks - first);
     run_tasks(pool, plan.threads, blocks, [&](int64_t task, int64_t slot) {
       const int64_t kb = first + task;
-      kernels.pack_a(product.a, 0, s.m, product.k_begin(kb), product.k_size(kb), product.own_a(slot));
-      kernels.pack_b(product.b, 0, s.n, product.k_begin(kb), product.k_size(kb), product.own_b(slot));
-      Block block;
+      const float* packed_a = product.pack_a(0, s.m, kb, product.own_a(slot));
+      const float* packed_b = product.pack_b(0, s.n, kb, product.own_b(slot));
+      Block block = product.block_of(kb);
       block.nb = s.n;
-      block.kc = product.k_size(kb);
-      block.b = product.own_b(slot);
+      block.b = packed_b ? packed_b : product.b.data + product.k_begin(kb) * block.b_k;
       block.ldc = s.n;
       for (int64_t i = 0; i < s.m; i += plan.mc) {
         block.mb = std::min(plan.mc, s.m - i);
-        block.a = product.own_a(slot) + i * block.kc;
+        block.a =
+            packed_a ? packed_a + i * block.kc : product.a.data + i * block.a_row + product.k_begin(kb) * block.a_k;
         block.c = product.partial() + task * size + i * s.n;
         kernels.multiply(block);
       }

@@ -30,8 +30,8 @@ static_assert(kGeometry.nr() == kVectors * kLanes);
 constexpr int64_t kFirstLevelFloats = 6 << 10;
 
 // How the tile reads A: packed panels; rows where they lie, k contiguous (far: not in a near cache, so prefetched);
-// or columns where they lie, rows contiguous.
-enum class Lhs { packed, rows, rows_far, columns };
+// columns where they lie, rows contiguous; or lists of runs.
+enum class Lhs { packed, rows, rows_far, columns, runs };
 enum class Rhs { packed, plain };
 
 struct TileArgs {
@@ -64,8 +64,23 @@ void store_part(V v, Part part, float* dst) {
 }
 #endif
 
-// The register tile: MR rows of NV vectors, one chain of multiply-adds along k for each element. The pragmas make the
-// arrays registers: without full unrolling they would live in memory.
+// acc[i, j] += a(i) * b[j], one k. The pragmas make the arrays registers: without full unrolling they would live in
+// memory.
+template <int MR, int NV, class A>
+HWY_INLINE void multiply_add(const A& a, const float* HWY_RESTRICT b, V (&acc)[MR * NV]) {
+  const D d;
+  V bv[NV];
+#pragma GCC unroll 4
+  for (int j = 0; j < NV; ++j) bv[j] = hn::LoadU(d, b + j * kLanes);
+#pragma GCC unroll 16
+  for (int i = 0; i < MR; ++i) {
+    const V av = hn::Set(d, a(i));
+#pragma GCC unroll 4
+    for (int j = 0; j < NV; ++j) acc[i * NV + j] = hn::MulAdd(av, bv[j], acc[i * NV + j]);
+  }
+}
+
+// The register tile: MR rows of NV vectors, one chain of multiply-adds along k for each element.
 template <int MR, int NV, Lhs kLhs, Rhs kRhs>
 void tile(const TileArgs& t, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, float* HWY_RESTRICT c,
           int64_t ldc) {
@@ -85,26 +100,27 @@ void tile(const TileArgs& t, const float* HWY_RESTRICT a, const float* HWY_RESTR
       for (int j = 0; j < NV; ++j) __builtin_prefetch(row + j * kLanes, 0, 2);
     }
   }
-  const float* ahead = a + (kLhs == Lhs::rows_far ? MR * a_row : kAhead * a_k);
-  // The rows from kMr on have a pointer of their own: offsets of so many rows would not fit the registers.
-  const float* tall = a + kMr * a_row;
-  if constexpr (MR > kMr) asm volatile("" : "+r"(tall));
-  for (int64_t p = 0; p < t.kc; ++p) {
-    // Each line of the next rows is asked for about twice while k passes it.
-    if constexpr (kLhs == Lhs::rows_far) __builtin_prefetch(ahead + p % MR * a_row + p);
-    if constexpr (kLhs == Lhs::columns) __builtin_prefetch(ahead + p * a_k);
-    V bv[NV];
-#pragma GCC unroll 4
-    for (int j = 0; j < NV; ++j) bv[j] = hn::LoadU(d, b + j * kLanes);
+  if constexpr (kLhs == Lhs::runs) {
+    const auto* run = reinterpret_cast<const RowRun<kMr>*>(a);
+    for (int64_t left = t.kc; left > 0; left -= run->length, ++run) {
+      const float* rows[MR];
 #pragma GCC unroll 16
-    for (int i = 0; i < MR; ++i) {
-      const V av = hn::Set(d, i < kMr ? a[i * a_row] : tall[(i - kMr) * a_row]);
-#pragma GCC unroll 4
-      for (int j = 0; j < NV; ++j) acc[i * NV + j] = hn::MulAdd(av, bv[j], acc[i * NV + j]);
+      for (int i = 0; i < MR; ++i) rows[i] = run->rows[i];
+      const int64_t step = run->step, end = run->length * step;
+      for (int64_t k = 0; k != end; k += step, b += b_k)
+        multiply_add<MR, NV>([&](int i) HWY_ATTR { return rows[i][k]; }, b, acc);
     }
-    a += a_k;
-    tall += a_k;
-    b += b_k;
+  } else {
+    const float* ahead = a + (kLhs == Lhs::rows_far ? MR * a_row : kAhead * a_k);
+    // The rows from kMr on have a pointer of their own: offsets of so many rows would not fit the registers.
+    const float* tall = a + kMr * a_row;
+    if constexpr (MR > kMr) asm volatile("" : "+r"(tall));
+    for (int64_t p = 0; p < t.kc; ++p, a += a_k, tall += a_k, b += b_k) {
+      // Each line of the next rows is asked for about twice while k passes it.
+      if constexpr (kLhs == Lhs::rows_far) __builtin_prefetch(ahead + p % MR * a_row + p);
+      if constexpr (kLhs == Lhs::columns) __builtin_prefetch(ahead + p * a_k);
+      multiply_add<MR, NV>([&](int i) HWY_ATTR { return i < kMr ? a[i * a_row] : tall[(i - kMr) * a_row]; }, b, acc);
+    }
   }
   // Addresses are computed anew: kept from the prefetches above, they would not fit the registers.
   float* row = c;
@@ -150,20 +166,21 @@ using Tile = void (*)(const TileArgs&, const float*, const float*, float*, int64
 // multiply-adds before.
 struct TileTable {
   Tile f[kMr][kVectors];
-  Tile tall;  // null for packed A, whose panels are lower
+  Tile tall;  // null for panels of A: they are lower
 };
 
 template <Lhs kLhs, Rhs kRhs, size_t... I>
 constexpr TileTable tile_table(std::index_sequence<I...>) {
   TileTable table{{{&tile<I + 1, 1, kLhs, kRhs>, &tile<I + 1, 2, kLhs, kRhs>, &tile<I + 1, 3, kLhs, kRhs>}...},
                   nullptr};
-  if constexpr (kLhs != Lhs::packed) table.tall = &tile<2 * kMr, 1, kLhs, kRhs>;
+  if constexpr (kLhs != Lhs::packed && kLhs != Lhs::runs) table.tall = &tile<2 * kMr, 1, kLhs, kRhs>;
   return table;
 }
 using Heights = std::make_index_sequence<kMr>;
 template <Rhs kRhs>
 constexpr TileTable kTiles[] = {tile_table<Lhs::packed, kRhs>(Heights()), tile_table<Lhs::rows, kRhs>(Heights()),
-                                tile_table<Lhs::rows_far, kRhs>(Heights()), tile_table<Lhs::columns, kRhs>(Heights())};
+                                tile_table<Lhs::rows_far, kRhs>(Heights()), tile_table<Lhs::columns, kRhs>(Heights()),
+                                tile_table<Lhs::runs, kRhs>(Heights())};
 
 void store_row(const float* HWY_RESTRICT src, int64_t n, bool add, float* HWY_RESTRICT c) {
   const D d;
@@ -220,7 +237,11 @@ void multiply(const Block& block) {
   HWY_ALIGN float scratch[kMr * kVectors * kLanes];
   const bool packed_a = block.a_row == 0, packed_b = block.b_k == 0;
   const bool columns = block.a_row == 1 && block.a_k != 1;
-  const Lhs lhs_kind = packed_a ? Lhs::packed : columns ? Lhs::columns : block.a_far ? Lhs::rows_far : Lhs::rows;
+  const Lhs lhs_kind = block.a_runs  ? Lhs::runs
+                       : packed_a    ? Lhs::packed
+                       : columns     ? Lhs::columns
+                       : block.a_far ? Lhs::rows_far
+                                     : Lhs::rows;
   const TileTable& tiles = (packed_b ? kTiles<Rhs::packed> : kTiles<Rhs::plain>)[static_cast<int>(lhs_kind)];
   TileArgs args{.kc = block.kc,
                 .a_stride = columns ? block.a_k : block.a_row,

@@ -35,6 +35,15 @@ inline constexpr Geometry kGeometry256{
 inline constexpr Geometry kGeometry512{
     .lanes = 16, .mr = 8, .kc = 272, .kc_alone = 400, .block = 96 << 10, .near_b = 600 << 10};
 
+// A panel of an image can be a list of where its elements lie (see lists_runs) in place of the elements: runs one
+// after the other, until their lengths make the k block.
+template <int kRows>
+struct RowRun {
+  int64_t length;            // along k
+  int64_t step;              // from one k to the next
+  const float* rows[kRows];  // where each row's elements begin
+};
+
 // What the kernel itself does to finished elements. Rows and columns count from those of the block.
 struct RowEpilogue {
   const float* bias_col = nullptr;
@@ -49,6 +58,7 @@ struct Block {
   int64_t mb = 0, nb = 0, kc = 0;
   const float* a = nullptr;
   const float* b = nullptr;
+  bool a_runs = false;         // a is lists of runs
   int64_t a_row = 0, a_k = 0;  // a not packed: element (i, p) at a[i * a_row + p * a_k]; both 0: packed
   bool a_far = false;          // a not packed, and larger than the near caches
   int64_t b_k = 0;             // b not packed: element (p, j) at b[p * b_k + j], nb in whole vectors; 0: packed

@@ -1,44 +1,13 @@
 // Packing of operands into panels; see gemm_kernel.h for the layout.
 #include <cstring>
 
+#include "backend/cpu/gemm_image.h"
 #include "backend/cpu/gemm_kernel.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/gemm_pack.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once per instruction set
 #include <hwy/highway.h>
-
-#ifndef LATHE_GEMM_PACK_ONCE
-#define LATHE_GEMM_PACK_ONCE
-namespace lathe::cpu {
-// What padding reads.
-alignas(64) inline constexpr float kZeros[kMaxKc] = {};
-constexpr int kMaxWidth = 48;
-
-// Position of an element of k among (tap_y, tap_x, inner).
-struct TapPosition {
-  int64_t y, x, inner;
-  TapPosition(int64_t p, int64_t taps_x, int64_t count)
-      : y(p / count / taps_x), x(p / count % taps_x), inner(p % count) {}
-};
-
-// A cell of an image view's grid: its image and the pixel of tap (0, 0).
-struct Cell {
-  const float* image;
-  int64_t y, x;
-};
-
-inline Cell cell_of(const Operand<float>& op, int64_t r) {
-  const ImageView& v = op.view;
-  const int64_t j = r % v.grid_w, i = r / v.grid_w % v.grid_h, n = r / v.grid_w / v.grid_h;
-  return {op.data + n * v.h * v.w * v.pitch, i * v.step_y + v.base_y, j * v.step_x + v.base_x};
-}
-
-// Neighbouring taps of one image row follow each other in memory.
-inline bool taps_touch(const ImageView& v) { return v.delta_x == 1 && v.pitch == v.c; }
-inline bool inside(int64_t i, int64_t n) { return static_cast<uint64_t>(i) < static_cast<uint64_t>(n); }
-}  // namespace lathe::cpu
-#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace lathe::cpu::HWY_NAMESPACE {
@@ -162,10 +131,15 @@ template <class DV, int G>
 void pack_image(const Operand<float>& op, int64_t r0, int64_t rn, int64_t p0, int64_t pn, float* HWY_RESTRICT dst) {
   constexpr int kWidth = G * static_cast<int>(hn::MaxLanes(DV()));
   const ImageView& v = op.view;
+  struct Cell {
+    const float* image;
+    int64_t y, x;
+  };
   Cell cells[kWidth];
+  CellWalk walk(op, r0);
   bool whole_rows = taps_touch(v);
-  for (int64_t i = 0; i < rn; ++i) {
-    cells[i] = cell_of(op, r0 + i);
+  for (int64_t i = 0; i < rn; ++i, walk.advance()) {
+    cells[i] = {walk.image(), walk.y(), walk.x()};
     whole_rows = whole_rows && cells[i].x >= 0 && cells[i].x + v.taps_x <= v.w;
   }
   const float* rows[kWidth];
@@ -184,57 +158,65 @@ void pack_image(const Operand<float>& op, int64_t r0, int64_t rn, int64_t p0, in
   }
 }
 
-// Rows are (tap, channel), k runs over the cells.
+// dst[i * dst_step + j] = src[i * src_step + j] for i < n, j < size.
+void copy_strided(const float* HWY_RESTRICT src, int64_t src_step, int64_t size, int64_t n, int64_t dst_step,
+                  float* HWY_RESTRICT dst) {
+  const D d;
+  if (size == 3 * kLanes) {
+    for (int64_t i = 0; i < n; ++i, src += src_step, dst += dst_step) {
+#pragma GCC unroll 3
+      for (int g = 0; g < 3; ++g) hn::StoreU(hn::LoadU(d, src + g * kLanes), d, dst + g * kLanes);
+    }
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i, src += src_step, dst += dst_step) copy(src, size, dst);
+}
+
+// Rows are (tap, channel), k runs over the cells. The columns of the panel are pieces of memory, of one tap row each
+// where its taps touch, else of one tap; a piece is copied for a whole row of cells at a time.
 template <class DV, int G>
 void pack_image_k(const Operand<float>& op, int64_t r0, int64_t rn, int64_t p0, int64_t pn, float* HWY_RESTRICT dst) {
-  constexpr int kWidth = G * static_cast<int>(hn::MaxLanes(DV()));
+  constexpr int64_t kWidth = G * static_cast<int>(hn::MaxLanes(DV()));
   const ImageView& v = op.view;
-  // The columns of the panel as pieces of one tap row each (or of one tap).
-  struct Piece {
-    int64_t y, x, taps, offset, size;  // pixel offset of the first tap, taps touched, memory offset, floats
-    int64_t inner;
-  };
-  Piece pieces[kWidth];
-  int count = 0;
   const bool touch = taps_touch(v);
-  for (int64_t r = r0; r < r0 + rn;) {
+  if (rn < kWidth)
+    for (int64_t p = 0; p < pn; ++p) zero(kWidth - rn, dst + p * kWidth + rn);
+  for (int64_t r = r0, size = 0; r < r0 + rn; r += size, dst += size) {
     const TapPosition at(r, v.taps_x, v.c);
-    const int64_t size = HWY_MIN((touch ? (v.taps_x - at.x) * v.c : v.c) - at.inner, r0 + rn - r);
-    const int64_t y = at.y * v.delta_y, x = at.x * v.delta_x;
-    pieces[count++] = {y, x, (at.inner + size + v.c - 1) / v.c, (y * v.w + x) * v.pitch + at.inner, size, at.inner};
-    r += size;
-  }
-  Cell cell = cell_of(op, p0);
-  int64_t j = p0 % v.grid_w;
-  for (int64_t p = p0; p < p0 + pn; ++p, dst += kWidth) {
-    float* out = dst;
-    const float* origin = cell.image + (cell.y * v.w + cell.x) * v.pitch;
-    for (int s = 0; s < count; ++s) {
-      const Piece& piece = pieces[s];
-      const int64_t x = cell.x + piece.x;
-      if (!inside(cell.y + piece.y, v.h)) {
-        zero(piece.size, out);
-      } else if (x >= 0 && x + piece.taps <= v.w) {
-        copy(origin + piece.offset, piece.size, out);
-      } else {
+    size = HWY_MIN((touch ? (v.taps_x - at.x) * v.c : v.c) - at.inner, r0 + rn - r);
+    const int64_t taps = (at.inner + size + v.c - 1) / v.c;
+    // Cells first <= j < last of a row have all taps of the piece inside the image.
+    const int64_t origin = v.base_x + at.x * v.delta_x;
+    const int64_t inside_first = origin >= 0 ? 0 : (-origin + v.step_x - 1) / v.step_x;
+    const int64_t inside_last = origin + taps > v.w ? 0 : (v.w - taps - origin) / v.step_x + 1;
+    CellWalk cell(op, p0);
+    for (int64_t p = 0, count = 0; p < pn; p += count, cell.advance(count)) {
+      const int64_t begin = cell.column();
+      count = HWY_MIN(v.grid_w - begin, pn - p);
+      float* out = dst + p * kWidth;
+      const int64_t y = cell.y() + at.y * v.delta_y;
+      if (!inside(y, v.h)) {
+        for (int64_t i = 0; i < count; ++i) zero(size, out + i * kWidth);
+        continue;
+      }
+      const float* src = cell.image() + (y * v.w + origin) * v.pitch + at.inner;  // of cell j = 0
+      const int64_t step = v.step_x * v.pitch;
+      const int64_t first = HWY_MIN(HWY_MAX(inside_first, begin), begin + count);
+      const int64_t last = HWY_MAX(HWY_MIN(inside_last, begin + count), first);
+      copy_strided(src + first * step, step, size, last - first, kWidth, out + (first - begin) * kWidth);
+      for (int64_t j = begin; j < begin + count; ++j) {
+        if (j == first) j = last;
+        if (j == begin + count) break;
         // Tap by tap; only the first one can start inside a pixel.
-        const float* src = origin + piece.offset;
-        for (int64_t t = 0, done = 0; done < piece.size; ++t) {
-          const int64_t size = HWY_MIN(v.c - (t == 0 ? piece.inner : 0), piece.size - done);
-          if (inside(x + t, v.w))
-            copy(src + done, size, out + done);
+        float* column = out + (j - begin) * kWidth;
+        for (int64_t t = 0, done = 0, part = 0; done < size; ++t, done += part) {
+          part = HWY_MIN(v.c - (t == 0 ? at.inner : 0), size - done);
+          if (inside(origin + j * v.step_x + t, v.w))
+            copy(src + j * step + done, part, column + done);
           else
-            zero(size, out + done);
-          done += size;
+            zero(part, column + done);
         }
       }
-      out += piece.size;
-    }
-    zero(kWidth - rn, out);
-    cell.x += v.step_x;
-    if (++j == v.grid_w) {
-      j = 0;
-      if (p + 1 < p0 + pn) cell = cell_of(op, p + 1);
     }
   }
 }

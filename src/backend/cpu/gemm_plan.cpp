@@ -64,7 +64,8 @@ GemmPlan plan_gemm(const GemmShape& s, int threads, const Geometry& g, InPlace i
   const int64_t cuts = ceil_div(ways, std::max<int64_t>(1, s.batch));
   const bool cut_cols = in_place.a == in_place.b ? s.n > s.m : in_place.a && s.n >= cuts * g.lanes;
   const bool nothing_twice = cuts == 1 || (cut_cols ? in_place.a : in_place.b);
-  if (small && (nothing_twice || s.batch > 1 || (cut_cols ? s.n : s.m) >= cuts * kUsesOfOwn)) {
+  const bool feeds = cuts == 1 || (cut_cols ? s.n >= cuts * g.nr() : s.m >= cuts * 2 * g.mr);
+  if (small && feeds && (nothing_twice || s.batch > 1 || (cut_cols ? s.n : s.m) >= cuts * kUsesOfOwn)) {
     plan.mode = GemmPlan::Mode::batches;
     plan.tm = cut_cols ? s.m : piece(s.m, rows_max, cuts, g.mr);
     plan.tn = cut_cols ? piece(s.n, 2 * cols_max, cuts, g.lanes) : s.n;
