@@ -40,8 +40,8 @@ struct TileArgs {
   int64_t last;               // columns of the last vector that belong to C
 };
 
-constexpr int64_t kAhead = 8;          // k of columns prefetched ahead
-constexpr int64_t kPrefetchFrom = 32;  // kc from which C is prefetched while the sums run
+constexpr int64_t kAhead = 8;           // k of columns prefetched ahead
+constexpr int64_t kPrefetchFrom = 100;  // kc from which C is prefetched while the sums run
 
 // The first n lanes of a vector, where the memory behind them must not be touched.
 #if HWY_MAX_BYTES >= 32
