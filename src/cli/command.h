@@ -23,6 +23,9 @@ void add_bench(CLI::App&, int&);
 void add_recipes(CLI::App&, int&);
 void add_env(CLI::App&, int&);
 
+// An option that was given as "": an unset shell variable, most likely, and never a wish for the default.
+CLI::Validator not_empty();
+
 // Options that several commands share.
 struct RecipeOptions {
   std::string recipe;  // empty: the default

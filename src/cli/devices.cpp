@@ -127,10 +127,11 @@ void add_devices(CLI::App& app, int&) {
   };
   auto o = std::make_shared<Options>();
   CLI::App* cmd = app.add_subcommand("devices", "List devices with their measured peaks, or which op runs where");
-  cmd->add_flag("--ops", o->ops,
-                "Support matrix: the kernel of each op on each backend, or the reason why there is none");
-  cmd->add_flag("--targets", o->targets, "List the cards that `lathe plan --target` knows")->excludes("--ops");
-  cmd->add_flag("--no-measure", o->fast, "Skip the measurement of peaks");
+  auto* ops = cmd->add_flag("--ops", o->ops,
+                            "Support matrix: the kernel of each op on each backend, or the reason why there is none");
+  auto* targets =
+      cmd->add_flag("--targets", o->targets, "List the cards that `lathe plan --target` knows")->excludes(ops);
+  cmd->add_flag("--no-measure", o->fast, "Skip the measurement of peaks")->excludes(ops)->excludes(targets);
   cmd->add_flag("--json", o->json, "Print the result as JSON");
   cmd->footer("Example: lathe devices --ops");
   cmd->callback([o] {

@@ -44,13 +44,16 @@ void add_ir(CLI::App& app, int&) {
   auto o = std::make_shared<Options>();
   CLI::App* cmd = app.add_subcommand("ir", "Print the graph of a step, before or after any pass");
   o->recipe.add_to(*cmd);
-  cmd->add_option("--after", o->after, "Stop after this pass; default: after all");
-  cmd->add_flag("--before", o->before, "Before the first pass, as the model was written");
-  cmd->add_option("--program", o->program, "train, eval, update, ...; default: the first");
-  cmd->add_option("--disable-pass", o->disabled, "Leave out an optional pass; may be repeated");
-  cmd->add_option("--dump", o->dump, "Write the graph to this directory after each pass that changed it");
-  cmd->add_flag("--time-passes", o->time, "Print time and size after each pass instead of the graph");
-  cmd->add_flag("--json", o->json, "With --time-passes: as JSON");
+  auto* after_flag = cmd->add_option("--after", o->after, "Stop after this pass; default: after all");
+  auto* before_flag = cmd->add_flag("--before", o->before, "Before the first pass, as the model was written");
+  cmd->add_option("--program", o->program, "train, eval, update, ...; default: the first")->check(not_empty());
+  auto* disable = cmd->add_option("--disable-pass", o->disabled, "Leave out an optional pass; may be repeated");
+  auto* dump_flag =
+      cmd->add_option("--dump", o->dump, "Write the graph to this directory after each pass that changed it")
+          ->check(not_empty());
+  auto* time = cmd->add_flag("--time-passes", o->time, "Print time and size after each pass instead of the graph");
+  cmd->add_flag("--json", o->json, "With --time-passes: as JSON")->needs(time);
+  for (CLI::Option* other : {after_flag, disable, dump_flag, time}) before_flag->excludes(other);
   cmd->footer("Example: lathe ir mlp --after autodiff");
   cmd->callback([o] {
     const Recipe r = o->recipe.load();

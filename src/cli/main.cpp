@@ -2,13 +2,34 @@
 #include <csignal>
 #include <cstdio>
 #include <new>
+#include <string_view>
+#include <vector>
 
 #include "backend/cpu/isa.h"
 #include "cli/command.h"
+#include "train/recipe_keys.h"
 #include "train/trainer.h"
 
 namespace lathe::cli {
 namespace {
+
+// The name of a sub-command that does not exist, where one is expected: at the beginning, and after `bench`.
+void check_command(const CLI::App& app, int argc, char** argv, int at) {
+  if (at >= argc || argv[at][0] == '-') return;
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    if (command->get_name() == argv[at]) {
+      if (!command->get_subcommands({}).empty()) check_command(*command, argc, argv, at + 1);
+      return;
+    }
+    names.push_back(command->get_name());
+  }
+  const std::vector<std::string_view> words(names.begin(), names.end());
+  const auto near = did_you_mean(argv[at], words);
+  throw UserError(fmt::format("{}: unknown command \"{}\"{}; commands are: {}", app.get_name(), argv[at],
+                              near ? fmt::format("; did you mean \"{}\"?", *near) : "", fmt::join(names, ", ")),
+                  Exit::usage);
+}
 
 int run(int argc, char** argv) {
   CLI::App app{"Lathe trains deep networks: one native program, from a laptop to a cluster."};
@@ -25,6 +46,7 @@ int run(int argc, char** argv) {
     add(app, exit);
   try {
     cpu::force_isa_from_environment();
+    check_command(app, argc, argv, 1);
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {
     return app.exit(e);

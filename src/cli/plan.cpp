@@ -1,15 +1,30 @@
 #include <nlohmann/json.hpp>
 
+#include "backend/backend.h"
 #include "cli/command.h"
 #include "plan/certificate.h"
 #include "train/compile.h"
+#include "train/outside.h"
 #include "train/progress.h"
 #include "train/recipe_keys.h"
 
 namespace lathe::cli {
 namespace {
 
-void print_run(const Compiled& c) {
+// A plan for a device that is not there is fine, if one knows it.
+void warn_if_absent(const Recipe& r) {
+  const DeviceName name = parse_device_name(r.device.name);
+  const Backend& backend = find_backend(name.backend);
+  const auto devices = backend.devices();
+  if (name.index < static_cast<int>(devices.size())) return;
+  fmt::print(stderr,
+             "lathe: warning: {}: no such device here ({}); planned with the limits of any device of its kind\n",
+             r.device.name,
+             devices.empty() ? backend.unavailable_reason()
+                             : fmt::format("there {} {}", devices.size() == 1 ? "is" : "are", devices.size()));
+}
+
+void print_run(const Compiled& c, int64_t outside) {
   const RunMemory m = c.memory();
   const auto row = [](const char* what, int64_t bytes, const char* note = "") {
     fmt::print("  {:<16} {:>14}  {:>12}  {}\n", what, bytes, format_bytes(bytes), note);
@@ -20,12 +35,11 @@ void print_run(const Compiled& c) {
   row("host staging", m.host_staging, "batches prepared ahead");
   row("metrics", m.metrics);
   row("snapshot", m.snapshot, "the state, while a checkpoint is written");
+  row("loader", m.loader, "images before augmentation, one per thread");
+  row("data set", m.data, "in memory");
   row("total", m.total());
-  fmt::print(
-      "\nOutside of that, not planned: the program and its libraries, thread stacks, the data set in memory; the run "
-      "shows the\n"
-      "resident size beside these bytes. Built, optimised and planned in {:.0f} ms.\n\n",
-      c.seconds * 1e3);
+  row("outside", outside, "estimated: program, libraries, driver, stacks; the run measures it");
+  fmt::print("\nBuilt, optimised and planned in {:.0f} ms.\n\n", c.seconds * 1e3);
 }
 
 // The least time that a Program can take on the target: each launch at the peak or at the memory's bandwidth.
@@ -82,7 +96,9 @@ void add_plan(CLI::App& app, int&) {
                         Exit::usage);
       options.device_memory = size->bytes;
     }
+    if (!options.target) warn_if_absent(r);
     const Compiled c = compile(r, describe_data(r), options);
+    const int64_t outside = estimate_outside(c, 0);
     if (o->json) {
       const RunMemory m = c.memory();
       nlohmann::ordered_json j = certificate_json(c.set);
@@ -91,7 +107,10 @@ void add_plan(CLI::App& app, int&) {
                   {"host_staging", m.host_staging},
                   {"metrics", m.metrics},
                   {"snapshot", m.snapshot},
-                  {"total", m.total()}};
+                  {"loader", m.loader},
+                  {"data", m.data},
+                  {"total", m.total()},
+                  {"outside", outside}};
       j["plan_seconds"] = c.seconds;
       if (options.target) {
         j["target"] = {
@@ -101,7 +120,7 @@ void add_plan(CLI::App& app, int&) {
       fmt::print("{}\n", j.dump(2));
       return;
     }
-    print_run(c);
+    print_run(c, outside);
     if (options.target) print_target(c, *options.target);
     fmt::print("{}", o->nodes ? certificate(c.set) : memory_table(c.set));
   });

@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "cli/command.h"
 
 namespace lathe::cli {
@@ -11,9 +12,10 @@ void add_recipes(CLI::App& app, int&) {
   };
   auto o = std::make_shared<Options>();
   CLI::App* cmd = app.add_subcommand("recipes", "List the built-in recipes, show one, or explain the keys");
-  cmd->add_option("NAME", o->show, "Print this recipe, to copy and change");
-  cmd->add_flag("--keys", o->keys, "All recipe keys with defaults and meanings, as Markdown");
-  cmd->add_flag("--json", o->json, "Print the list as JSON");
+  auto* name = cmd->add_option("NAME", o->show, "Print this recipe, to copy and change")->check(not_empty());
+  auto* keys =
+      cmd->add_flag("--keys", o->keys, "All recipe keys with defaults and meanings, as Markdown")->excludes(name);
+  cmd->add_flag("--json", o->json, "Print the list as JSON")->excludes(name)->excludes(keys);
   cmd->footer("Example: lathe recipes fashion_mnist > mine.toml && lathe train mine.toml");
   cmd->callback([o] {
     if (o->keys) {
@@ -21,10 +23,14 @@ void add_recipes(CLI::App& app, int&) {
       return;
     }
     if (!o->show.empty()) {
-      load_recipe(o->show);  // the error of an unknown name
       for (const BuiltinRecipe& r : builtin_recipes())
-        if (r.name == o->show) fmt::print("{}", r.text);
-      return;
+        if (r.name == o->show) {
+          fmt::print("{}", r.text);
+          return;
+        }
+      load_recipe(o->show);  // the error of an unknown name
+      throw UserError(fmt::format("{}: a recipe file, not the name of a built-in recipe", o->show),
+                      Exit::missing_input);
     }
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const BuiltinRecipe& r : builtin_recipes()) {

@@ -85,10 +85,12 @@ void add_selftest(CLI::App& app, int& exit) {
   auto o = std::make_shared<Options>();
   CLI::App* cmd =
       app.add_subcommand("selftest", "Check every op on a device against the reference, or every pass on the recipes");
-  cmd->add_option("--device", o->device, "cpu, opencl, opencl:N, ref");
-  cmd->add_option("--op", o->op, "Only ops whose name contains this");
+  auto* device = cmd->add_option("--device", o->device, "cpu, opencl, opencl:N, ref")->check(not_empty());
+  auto* op = cmd->add_option("--op", o->op, "Only ops whose name contains this")->check(not_empty());
   cmd->add_flag("--passes", o->passes,
-                "Prove the passes: the graph before and after each one must compute the same numbers");
+                "Prove the passes: the graph before and after each one must compute the same numbers")
+      ->excludes(device)
+      ->excludes(op);
   cmd->add_flag("--json", o->json, "Print the result as JSON");
   cmd->footer(
       "Example: lathe selftest --device opencl; lathe selftest --passes\nExit code 70 when something does not hold.");

@@ -60,6 +60,8 @@ nlohmann::ordered_json to_json(const TrainResult& r) {
           {"memory_predicted", r.memory.total()},
           {"memory_allocated", r.allocated},
           {"resident_bytes", r.resident_bytes},
+          {"outside_estimated", r.outside_estimated},
+          {"outside_measured", r.outside_measured},
           {"data_wait_seconds", r.wait_seconds},
           {"start_to_step1_s", r.start_seconds}};
 }
@@ -83,7 +85,8 @@ void print_table(const TrainResult& r) {
                                100 * r.flops_per_second / r.peak_flops, r.peak_flops / 1e9));
   row("memory predicted", fmt::format("{} ({} bytes)", format_bytes(r.memory.total()), r.memory.total()));
   row("memory allocated", fmt::format("{} ({} bytes)", format_bytes(r.allocated), r.allocated));
-  row("resident, peak", fmt::format("{} (program, libraries and data set included)", format_bytes(r.resident_bytes)));
+  row("resident, peak", fmt::format("{}, of that outside: {} (estimated {})", format_bytes(r.resident_bytes),
+                                    format_bytes(r.outside_measured), format_bytes(r.outside_estimated)));
   row("run directory", r.out);
 }
 
@@ -99,7 +102,7 @@ void add_train(CLI::App& app, int& exit) {
   auto o = std::make_shared<Options>();
   CLI::App* cmd = app.add_subcommand("train", "Train a recipe");
   o->recipe.add_to(*cmd);
-  cmd->add_option("--out", o->out, "Run directory; default: runs/<recipe>-<time>");
+  cmd->add_option("--out", o->out, "Run directory; default: runs/<recipe>-<time>")->check(not_empty());
   cmd->add_flag("--resume", o->resume,
                 "Go on from the newest valid checkpoint of --out (default: the newest run of the recipe)");
   cmd->add_option("--disable-pass", o->disabled, "Leave out an optional pass, e.g. fuse; may be repeated");

@@ -4,10 +4,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 
@@ -22,8 +24,8 @@ class Descriptor {
   ~Descriptor() {
     if (fd_ >= 0) ::close(fd_);
   }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&&) = delete;
   int get() const { return fd_; }
 
  private:
@@ -47,43 +49,71 @@ auto with_retries(F f) {
   }
 }
 
-}  // namespace
+const char* kind_text(mode_t mode) {
+  return S_ISREG(mode) ? nullptr : S_ISDIR(mode) ? "a directory" : "a FIFO, device or socket";
+}
 
-std::vector<std::byte> read_file(const std::string& path, int64_t max_bytes, const std::string& hint) {
+struct Opened {
+  Descriptor file;
+  int64_t bytes;
+};
+
+Opened open_regular(const std::string& path, const std::string& hint) {
   // O_NONBLOCK: opening a FIFO must not wait for a writer; it has no effect on regular files.
-  const Descriptor file(with_retries([&] { return ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); }));
-  if (file.get() < 0) {
+  const int fd = with_retries([&] { return ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); });
+  if (fd < 0) {
     const int error = errno;
     const bool missing = error == ENOENT || error == ENOTDIR;
     throw UserError(fmt::format("{}: {}{}{}", path, missing ? "no such file" : std::strerror(error),
                                 hint.empty() ? "" : "; ", hint),
                     missing ? Exit::missing_input : Exit::io_error);
   }
+  Opened out{Descriptor(fd), 0};
   struct stat info {};
-  if (::fstat(file.get(), &info) != 0)
-    throw UserError(fmt::format("{}: {}", path, std::strerror(errno)), Exit::io_error);
-  LATHE_USER_CHECK(S_ISREG(info.st_mode), "{}: expected a regular file", path);
-  const int64_t size = info.st_size;
-  LATHE_USER_CHECK(size <= max_bytes, "{}: expected at most {} bytes, got {}", path, max_bytes, size);
+  if (::fstat(fd, &info) != 0) throw UserError(fmt::format("{}: {}", path, std::strerror(errno)), Exit::io_error);
+  const char* other = kind_text(info.st_mode);
+  LATHE_USER_CHECK(!other, "{}: expected a regular file, got {}", path, other);
+  out.bytes = info.st_size;
+  return out;
+}
 
-  std::vector<std::byte> content(static_cast<size_t>(size));
+std::vector<std::byte> read_bytes(const Descriptor& file, const std::string& path, int64_t bytes) {
+  std::vector<std::byte> content(static_cast<size_t>(bytes));
   int64_t done = 0;
-  while (done < size) {
+  while (done < bytes) {
     const auto n = with_retries(
-        [&] { return ::pread(file.get(), content.data() + done, static_cast<size_t>(size - done), done); });
+        [&] { return ::pread(file.get(), content.data() + done, static_cast<size_t>(bytes - done), done); });
     if (n < 0) {
       throw UserError(fmt::format("{}: read failed at byte {}: {}", path, done, std::strerror(errno)), Exit::io_error);
     }
-    LATHE_USER_CHECK(n > 0, "{}: expected {} bytes, got {}: the file became shorter while it was read", path, size,
+    LATHE_USER_CHECK(n > 0, "{}: expected {} bytes, got {}: the file became shorter while it was read", path, bytes,
                      done);
     done += n;
   }
   return content;
 }
 
+}  // namespace
+
+std::vector<std::byte> read_file(const std::string& path, int64_t max_bytes, const std::string& hint) {
+  const Opened opened = open_regular(path, hint);
+  LATHE_USER_CHECK(opened.bytes <= max_bytes, "{}: expected at most {} bytes, got {}", path, max_bytes, opened.bytes);
+  return read_bytes(opened.file, path, opened.bytes);
+}
+
+FileStart read_start(const std::string& path, int64_t bytes, const std::string& hint) {
+  const Opened opened = open_regular(path, hint);
+  return {read_bytes(opened.file, path, std::min(bytes, opened.bytes)), opened.bytes};
+}
+
 bool is_regular_file(const std::string& path) {
   struct stat info {};
   return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+}
+
+const char* kind_of_other(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 ? kind_text(info.st_mode) : nullptr;
 }
 
 }  // namespace lathe::data

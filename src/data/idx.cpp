@@ -87,6 +87,12 @@ Inflated inflate(std::span<const std::byte> content, std::span<std::byte> out) {
   return inflated;
 }
 
+void check_compressed(const Header& header, int64_t compressed, const std::string& name) {
+  LATHE_USER_CHECK(header.file_bytes / kMaxDeflateRatio <= compressed,
+                   "{}: truncated: expected {} bytes for dimensions {}, more than {} compressed bytes can hold", name,
+                   header.file_bytes, to_string(header.shape), compressed);
+}
+
 // A small first buffer shows the IDX header; its dimensions then fix the size of the real buffer, so a stream that
 // expands to more than it declares is an error and not memory.
 std::vector<std::byte> unpack_gzip(std::span<const std::byte> content, const std::string& name) {
@@ -101,9 +107,7 @@ std::vector<std::byte> unpack_gzip(std::span<const std::byte> content, const std
     check_size(header, static_cast<int64_t>(inflated.written), name);
     probe.resize(inflated.written);
   } else {
-    LATHE_USER_CHECK(header.file_bytes / kMaxDeflateRatio <= compressed,
-                     "{}: truncated: expected {} bytes for dimensions {}, more than {} compressed bytes can hold", name,
-                     header.file_bytes, to_string(header.shape), compressed);
+    check_compressed(header, compressed, name);
     // The probe already has more bytes than the dimensions allow when they are that small.
     LATHE_USER_CHECK(header.file_bytes > static_cast<int64_t>(kProbeBytes),
                      "{}: too long: expected {} bytes for dimensions {}, got more than {} after decompression", name,
@@ -125,12 +129,13 @@ std::vector<std::byte> unpack_gzip(std::span<const std::byte> content, const std
   return probe;
 }
 
+Shape sample_shape(const Shape& images) { return Shape{images[1], images[2], images.ndim() == 4 ? images[3] : 1}; }
+
 class IdxSource final : public Source {
  public:
   IdxSource(IdxArray images, IdxArray labels, int64_t classes, std::string name)
       : images_(std::move(images)), labels_(std::move(labels)), classes_(classes), name_(std::move(name)) {
-    const Shape& shape = images_.shape;
-    sample_ = Shape{shape[1], shape[2], shape.ndim() == 4 ? shape[3] : 1};
+    sample_ = sample_shape(images_.shape);
     fields_[0] = {"image", {DType::u8, sample_}};
     fields_[1] = {"label", {DType::i32, {}}};
   }
@@ -157,24 +162,55 @@ class IdxSource final : public Source {
   Field fields_[2];
 };
 
+// Where the two files of a data set agree; `images` and `labels` are their headers' dimensions.
+void check_pair(const Shape& images, const Shape& labels, const std::string& images_path,
+                const std::string& labels_path) {
+  LATHE_USER_CHECK(images.ndim() >= 3, "{}: expected images of 3 or 4 dimensions, got {}", images_path,
+                   to_string(images));
+  LATHE_USER_CHECK(labels.ndim() == 1, "{}: expected labels of 1 dimension, got {}", labels_path, to_string(labels));
+  LATHE_USER_CHECK(images.numel() > 0, "{}: no samples: dimensions are {}", images_path, to_string(images));
+  LATHE_USER_CHECK(labels[0] == images[0], "{}: expected {} labels, one per image of {}, got {}", labels_path,
+                   images[0], images_path, labels[0]);
+}
+
 std::unique_ptr<Source> load_pair(const std::string& images_path, const std::string& labels_path, int64_t classes,
                                   const std::string& hint) {
   IdxArray images = parse_idx(read_file(images_path, kMaxFileBytes, hint), images_path);
   IdxArray labels = parse_idx(read_file(labels_path, kMaxFileBytes, hint), labels_path);
-  LATHE_USER_CHECK(images.shape.ndim() >= 3, "{}: expected images of 3 or 4 dimensions, got {}", images_path,
-                   to_string(images.shape));
-  LATHE_USER_CHECK(labels.shape.ndim() == 1, "{}: expected labels of 1 dimension, got {}", labels_path,
-                   to_string(labels.shape));
-  const int64_t count = images.shape[0];
-  LATHE_USER_CHECK(images.shape.numel() > 0, "{}: no samples: dimensions are {}", images_path, to_string(images.shape));
-  LATHE_USER_CHECK(labels.shape[0] == count, "{}: expected {} labels, one per image of {}, got {}", labels_path, count,
-                   images_path, labels.shape[0]);
+  check_pair(images.shape, labels.shape, images_path, labels_path);
   const uint8_t* begin = labels.elements();
-  const uint8_t* largest = std::max_element(begin, begin + count);
+  const uint8_t* largest = std::max_element(begin, begin + labels.shape[0]);
   if (classes == 0) classes = *largest + 1;
-  LATHE_USER_CHECK(*largest < classes, "{}: expected labels in [0, {}), got {} at sample {}; check data.classes",
-                   labels_path, classes, *largest, largest - begin);
+  if (*largest >= classes)
+    throw Misfit({"data.classes"}, fmt::format("expected more than {}, the label of sample {} in {}, got {}", *largest,
+                                               largest - begin, labels_path, classes));
   return std::make_unique<IdxSource>(std::move(images), std::move(labels), classes, images_path);
+}
+
+// The header of a file, from its first bytes where they show it. Of a compressed file the length is taken on trust.
+Header read_header(const std::string& path, const std::string& hint) {
+  const FileStart start = read_start(path, 2 * kProbeBytes, hint);
+  if (!is_gzip(start.bytes)) {
+    const Header header = parse_header(start.bytes, path);
+    check_size(header, start.file_bytes, path);
+    return header;
+  }
+  std::vector<std::byte> probe(kProbeBytes);
+  // The probe is full before the start of the file is used up; where it is not, the whole file decides.
+  if (inflate(start.bytes, probe).result == LIBDEFLATE_INSUFFICIENT_SPACE) {
+    const Header header = parse_header(probe, path);
+    check_compressed(header, start.file_bytes, path);
+    return header;
+  }
+  const IdxArray whole = parse_idx(read_file(path, kMaxFileBytes, hint), path);
+  return {whole.shape, whole.header_bytes, static_cast<int64_t>(whole.file.size())};
+}
+
+SourceInfo describe_pair(const std::string& images_path, const std::string& labels_path, int64_t classes,
+                         const std::string& hint) {
+  const Header images = read_header(images_path, hint), labels = read_header(labels_path, hint);
+  check_pair(images.shape, labels.shape, images_path, labels_path);
+  return {{DType::u8, sample_shape(images.shape)}, classes, images.shape[0], images.file_bytes + labels.file_bytes};
 }
 
 // The first spelling that exists; the plain .gz one, for the error, when none does.
@@ -188,10 +224,16 @@ std::string find_part(const std::string& folder, const char* split, const char* 
   return wanted + ".gz";
 }
 
-std::unique_ptr<Source> load_folder(const std::string& folder, Split split, int64_t classes, const std::string& hint) {
-  const char* prefix = split == Split::train ? "train" : "t10k";
-  return load_pair(find_part(folder, prefix, "images", 3), find_part(folder, prefix, "labels", 1), classes, hint);
+const char* prefix_of(Split split) { return split == Split::train ? "train" : "t10k"; }
+
+// f(images, labels) with the paths of a folder's two files.
+template <class F>
+auto in_folder(const std::string& folder, Split split, F&& f) {
+  return f(find_part(folder, prefix_of(split), "images", 3), find_part(folder, prefix_of(split), "labels", 1));
 }
+
+constexpr const char* kFolderHint = "set data.path to the folder with the IDX files";
+constexpr const char* kFashionHint = "install the Debian package dataset-fashion-mnist or set data.path";
 
 }  // namespace
 
@@ -207,12 +249,36 @@ std::unique_ptr<Source> load_idx(const std::string& images_path, const std::stri
 }
 
 std::unique_ptr<Source> load_idx_folder(const std::string& folder, Split split, int64_t classes) {
-  return load_folder(folder, split, classes, "set data.path to the folder with the IDX files");
+  return in_folder(folder, split, [&](const std::string& images, const std::string& labels) {
+    return load_pair(images, labels, classes, kFolderHint);
+  });
+}
+
+SourceInfo describe_idx_folder(const std::string& folder, Split split, int64_t classes) {
+  return in_folder(folder, split, [&](const std::string& images, const std::string& labels) {
+    return describe_pair(images, labels, classes, kFolderHint);
+  });
 }
 
 std::unique_ptr<Source> load_fashion_mnist(const std::string& folder, Split split) {
-  return load_folder(folder.empty() ? kFashionMnistFolder : folder, split, 10,
-                     "install the Debian package dataset-fashion-mnist or set data.path");
+  const std::string in = folder.empty() ? kFashionMnistFolder : folder;
+  return in_folder(in, split, [&](const std::string& images, const std::string& labels) {
+    try {
+      return load_pair(images, labels, 10, kFashionHint);
+    } catch (const Misfit& e) {
+      throw UserError(fmt::format("{}: expected Fashion-MNIST, whose classes are 10: {}", in, e.what()));
+    }
+  });
+}
+
+SourceInfo describe_fashion_mnist(const std::string& folder, Split split) {
+  if (folder.empty()) {
+    const int64_t n = split == Split::train ? 60000 : 10000;
+    return {{DType::u8, {28, 28, 1}}, 10, n, (16 + n * 28 * 28) + (8 + n)};
+  }
+  return in_folder(folder, split, [&](const std::string& images, const std::string& labels) {
+    return describe_pair(images, labels, 10, kFashionHint);
+  });
 }
 
 }  // namespace lathe::data

@@ -24,15 +24,17 @@ struct IdxArray {
 IdxArray parse_idx(std::vector<std::byte> content, const std::string& name);
 
 // Fields "image" u8[H, W, C] (C = 1 for 3-dimensional files) and "label" i32[]. Labels must be in [0, classes);
-// classes = 0 takes the largest label + 1.
+// classes = 0 takes the largest label + 1; a Misfit otherwise.
 std::unique_ptr<Source> load_idx(const std::string& images_path, const std::string& labels_path, int64_t classes);
 
 // A folder with files named like MNIST's: {train,t10k}-{images-idx3,labels-idx1}-ubyte, with or without .gz.
 std::unique_ptr<Source> load_idx_folder(const std::string& folder, Split split, int64_t classes);
+SourceInfo describe_idx_folder(const std::string& folder, Split split, int64_t classes);  // from the headers alone
 
 inline constexpr const char* kFashionMnistFolder = "/usr/share/datasets/fashion-mnist";
 
 // Fashion-MNIST from `folder`, or from where Debian's package puts it when `folder` is empty.
 std::unique_ptr<Source> load_fashion_mnist(const std::string& folder, Split split);
+SourceInfo describe_fashion_mnist(const std::string& folder, Split split);  // of Debian's without opening a file
 
 }  // namespace lathe::data

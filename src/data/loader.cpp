@@ -19,6 +19,16 @@ constexpr int64_t kChunk = 16;
 
 }  // namespace
 
+int64_t loader_scratch_bytes(const LoaderConfig& config, const TensorType& sample) {
+  return config.augment.any() ? config.threads * sample.bytes() : 0;
+}
+
+int64_t Loader::scratch_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& s : scratch_) bytes += static_cast<int64_t>(s.size());
+  return bytes;
+}
+
 Loader::Loader(const Source& source, const LoaderConfig& config, std::vector<Slot> slots)
     : source_(source), config_(config), slots_(std::move(slots)), states_(slots_.size()) {
   const auto fields = source.fields();
@@ -35,7 +45,7 @@ Loader::Loader(const Source& source, const LoaderConfig& config, std::vector<Slo
   }
   batches_ = ceil_div(source.size(), config.batch);
   chunk_ = std::clamp<int64_t>(ceil_div(config.batch, config.threads), 1, kChunk);
-  const size_t scratch = config.augment.any() ? static_cast<size_t>(fields[0].type.bytes()) : 0;
+  const auto scratch = static_cast<size_t>(loader_scratch_bytes(config, fields[0].type) / config.threads);
   scratch_.assign(static_cast<size_t>(config.threads), std::vector<std::byte>(scratch));
   for (auto& bytes : scratch_) {
     threads_.emplace_back([this, p = bytes.data()](const std::stop_token& stop) { work(stop, p); });

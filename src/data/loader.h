@@ -35,6 +35,9 @@ struct LoaderConfig {
   double stall_seconds = 30;  // next() warns on stderr each time it has waited this long
 };
 
+// Bytes that a loader with this configuration holds beside its slots, for samples of this type in field 0.
+int64_t loader_scratch_bytes(const LoaderConfig&, const TensorType& sample);
+
 struct Batch {
   int slot = 0;
   int64_t epoch = 0;
@@ -62,6 +65,7 @@ class Loader {
   const Batch& next();
   void release(int slot);
 
+  int64_t scratch_bytes() const;
   double waited_seconds() const { return waited_seconds_; }  // in next(), over the life of the loader
 
  private:

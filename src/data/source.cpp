@@ -42,6 +42,10 @@ std::unique_ptr<Source> subset(std::shared_ptr<const Source> whole, int64_t firs
   return std::make_unique<Subset>(std::move(whole), first, count);
 }
 
+SourceInfo info_of(const Source& source) {
+  return {source.fields()[0].type, source.classes(), source.size(), source.resident_bytes()};
+}
+
 int64_t sample_bytes(const Source& source) {
   int64_t bytes = 0;
   for (const Field& field : source.fields()) bytes += field.type.bytes();

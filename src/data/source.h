@@ -7,7 +7,9 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "base/error.h"
 #include "base/shape.h"
 
 namespace lathe::data {
@@ -35,6 +37,27 @@ class Source {
   virtual int64_t classes() const = 0;          // labels and tokens are in [0, classes)
   virtual std::string description() const = 0;  // for people: what, how much, from where
   virtual int64_t resident_bytes() const = 0;   // memory held for the samples, for the memory report
+};
+
+// What a plan needs to know of a source, without its samples.
+struct SourceInfo {
+  TensorType sample;  // field 0
+  int64_t classes = 0;
+  int64_t size = 0;
+  int64_t resident_bytes = 0;
+};
+SourceInfo info_of(const Source&);
+
+// What was asked for does not fit the data, and the data are as they should be: `keys` are the recipe keys at fault,
+// the likeliest first.
+class Misfit : public UserError {
+ public:
+  Misfit(std::vector<std::string> keys, const std::string& message)
+      : UserError(message, Exit::bad_recipe), keys_(std::move(keys)) {}
+  const std::vector<std::string>& keys() const { return keys_; }
+
+ private:
+  std::vector<std::string> keys_;
 };
 
 // The samples [first, first + count) of `whole`; UserError when they are not all there.

@@ -52,6 +52,27 @@ void expect_error(const std::function<void()>& f, Exit exit, const std::vector<s
   }
 }
 
+void expect_misfit(const std::function<void()>& f, const std::string& key, const std::vector<std::string>& parts) {
+  expect_error(
+      [&] {
+        try {
+          f();
+        } catch (const Misfit& e) {
+          EXPECT_EQ(e.keys().front(), key) << e.what();
+          throw;
+        }
+      },
+      Exit::bad_recipe, parts);
+}
+
+void expect_info(const SourceInfo& info, const Source& source) {
+  const SourceInfo truth = info_of(source);
+  EXPECT_EQ(info.sample, truth.sample);
+  EXPECT_EQ(info.classes, truth.classes);
+  EXPECT_EQ(info.size, truth.size);
+  EXPECT_EQ(info.resident_bytes, truth.resident_bytes);
+}
+
 class TempFolder : public testing::Test {
  protected:
   void SetUp() override {
@@ -135,8 +156,8 @@ TEST_F(Idx, ReadsPairs) {
   EXPECT_EQ(image[0], std::byte{12});
   EXPECT_EQ(label[0], std::byte{2});
 
-  expect_error([&] { load_idx(images, labels, 3); }, Exit::bad_data,
-               {labels, "[0, 3)", "got 3 at sample 3", "data.classes"});
+  expect_misfit([&] { load_idx(images, labels, 3); }, "data.classes",
+                {labels, "more than 3", "label of sample 3", "got 3"});
   expect_error([&] { load_idx(labels, images, 3); }, Exit::bad_data, {labels, "3 or 4 dimensions"});
   const std::string fewer = write("fewer", idx_bytes(0x801, {3}, 3));
   expect_error([&] { load_idx(images, fewer, 0); }, Exit::bad_data, {"expected 4 labels", "got 3"});
@@ -238,15 +259,15 @@ TEST(TextSource, WindowsAndTargets) {
   EXPECT_EQ(tokens[0], 'g');
   EXPECT_EQ(targets[0], 'h');
   EXPECT_EQ(targets[2], 'j');
-  expect_error([] { make_text("abc", 3, 256, "t"); }, Exit::bad_data, {"no samples", "got 3"});
-  expect_error(
+  expect_misfit([] { make_text("abc", 3, 256, "t"); }, "data.sequence", {"at most 2 tokens", "got 3"});
+  expect_misfit(
       [] {
         make_text(
             "ab\xff"
             "defgh",
             3, 128, "t");
       },
-      Exit::bad_data, {"[0, 128)", "got 255 at byte 2"});
+      "model.vocab", {"more than 255", "byte at 2", "got 128"});
   expect_error([] { make_text("abcdefgh", 3, 300, "t"); }, Exit::bad_data, {"model.vocab"});
 }
 
@@ -257,6 +278,48 @@ TEST_F(TextFile, SplitsTheFile) {
   EXPECT_EQ(load_text(path, Split::train, 10, 256)->size(), 89);
   EXPECT_EQ(load_text(path, Split::test, 10, 256)->size(), 9);
   expect_error([&] { load_text(path + "x", Split::test, 10, 256); }, Exit::missing_input, {"data.path"});
+}
+
+TEST_F(TextFile, IsDescribedByItsSize) {
+  const std::string text(1234, 'x');
+  const auto* p = reinterpret_cast<const std::byte*>(text.data());
+  const std::string path = write("a.txt", Bytes(p, p + text.size()));
+  for (const Split split : {Split::train, Split::test}) {
+    expect_info(describe_text_file(path, split, 10, 256), *load_text(path, split, 10, 256));
+    EXPECT_EQ(synthetic_text_bytes(5000, 3, split), static_cast<int64_t>(synthetic_text(5000, 3, split).size()));
+  }
+  expect_misfit([&] { describe_text_file(path, Split::test, 200, 256); }, "data.sequence", {"a.txt"});
+  expect_error([&] { describe_text_file(path + "x", Split::test, 10, 256); }, Exit::missing_input, {"data.path"});
+}
+
+TEST_F(Idx, IsDescribedByItsHeader) {
+  // Noise does not compress: the start of the file is not all of it.
+  Bytes noise = idx_bytes(0x803, {500, 28, 28}, 0);
+  uint32_t state = 1;
+  for (int i = 0; i < 500 * 784; ++i)
+    noise.push_back(static_cast<std::byte>((state = state * 1664525 + 1013904223) >> 24));
+  const Bytes labels = idx_bytes(0x801, {500}, 500, 10);
+  const auto folder = [&](const std::string& name, const Bytes& images, const char* suffix) {
+    std::filesystem::create_directories(path_ / name);
+    write(name + "/train-images-idx3-ubyte" + suffix, images);
+    write(name + "/train-labels-idx1-ubyte" + suffix, *suffix ? gzip(labels) : labels);
+    return (path_ / name).string();
+  };
+  const std::string plain = folder("plain", noise, ""), packed = folder("packed", gzip(noise), ".gz");
+  for (const std::string& path : {plain, packed})
+    expect_info(describe_idx_folder(path, Split::train, 10), *load_idx_folder(path, Split::train, 10));
+  // A plan need not notice damage far behind the header; loading does.
+  Bytes damaged = gzip(noise);
+  ASSERT_GT(damaged.size(), 300000u);
+  damaged[damaged.size() - 5000] ^= std::byte{0xff};
+  const std::string broken = folder("broken", damaged, ".gz");
+  EXPECT_EQ(describe_idx_folder(broken, Split::train, 10).size, 500);
+  expect_error([&] { load_idx_folder(broken, Split::train, 10); }, Exit::bad_data, {"train-images"});
+  Bytes shorter = noise;
+  shorter.pop_back();
+  const std::string cut = folder("cut", shorter, "");
+  expect_error([&] { describe_idx_folder(cut, Split::train, 10); }, Exit::bad_data, {"truncated"});
+  expect_error([&] { describe_idx_folder(path_.string(), Split::train, 10); }, Exit::missing_input, {"data.path"});
 }
 
 TEST(TextSource, SyntheticTextIsAscii) {

@@ -76,7 +76,7 @@ class Synthetic final : public Source {
 
 }  // namespace
 
-std::unique_ptr<Source> make_synthetic(const SyntheticConfig& config) {
+SourceInfo describe_synthetic(const SyntheticConfig& config) {
   LATHE_USER_CHECK(config.count >= 1, "data: expected at least 1 synthetic sample, got {}; set data.train_samples",
                    config.count);
   LATHE_USER_CHECK(config.classes >= 1 && config.classes <= INT32_MAX,
@@ -84,8 +84,15 @@ std::unique_ptr<Source> make_synthetic(const SyntheticConfig& config) {
   LATHE_USER_CHECK(config.shape.ndim() == 3 && config.shape.numel() >= 1,
                    "data.shape: expected [height, width, channels], got {}", to_string(config.shape));
   const int64_t bytes = checked_mul(config.classes, config.shape.numel(), "data.shape");
-  LATHE_USER_CHECK(bytes <= kMaxPrototypeBytes, "data.shape: {} classes of {} need {} bytes, more than {}",
-                   config.classes, to_string(config.shape), bytes, kMaxPrototypeBytes);
+  if (bytes > kMaxPrototypeBytes)
+    throw Misfit({"data.shape", "data.classes"},
+                 fmt::format("expected at most {} bytes for one image of each class, got {} classes of {}",
+                             kMaxPrototypeBytes, config.classes, to_string(config.shape)));
+  return {{DType::u8, config.shape}, config.classes, config.count, bytes};
+}
+
+std::unique_ptr<Source> make_synthetic(const SyntheticConfig& config) {
+  describe_synthetic(config);
   return std::make_unique<Synthetic>(config);
 }
 

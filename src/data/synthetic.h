@@ -18,6 +18,7 @@ struct SyntheticConfig {
 };
 
 // Fields "image" u8[shape] and "label" i32[].
+SourceInfo describe_synthetic(const SyntheticConfig&);  // what make_synthetic would make
 std::unique_ptr<Source> make_synthetic(const SyntheticConfig& config);
 
 }  // namespace lathe::data

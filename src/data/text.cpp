@@ -51,50 +51,95 @@ class Text final : public Source {
 
 }  // namespace
 
-std::unique_ptr<Source> make_text(std::string text, int64_t sequence, int64_t vocab, std::string name) {
+SourceInfo describe_text(int64_t bytes, int64_t sequence, int64_t vocab, const std::string& name) {
   LATHE_USER_CHECK(sequence >= 1 && sequence <= INT32_MAX, "data.sequence: expected at least 1 token, got {}",
                    sequence);
   LATHE_USER_CHECK(vocab >= 1 && vocab <= 256, "model.vocab: expected 1 to 256 byte tokens, got {}", vocab);
-  LATHE_USER_CHECK(static_cast<int64_t>(text.size()) > sequence,
-                   "{}: no samples: expected more than {} bytes (data.sequence), got {}", name, sequence, text.size());
+  if (bytes <= sequence)
+    throw Misfit({"data.sequence", "model.sequence"},
+                 fmt::format("expected at most {} tokens, the bytes of {} less one, got {}",
+                             std::max<int64_t>(bytes, 1) - 1, name, sequence));
+  return {{DType::i32, {sequence}}, vocab, (bytes - 1) / sequence, bytes};
+}
+
+std::unique_ptr<Source> make_text(std::string text, int64_t sequence, int64_t vocab, std::string name) {
+  describe_text(static_cast<int64_t>(text.size()), sequence, vocab, name);
   const auto bad =
       std::find_if(text.begin(), text.end(), [&](char c) { return static_cast<unsigned char>(c) >= vocab; });
-  LATHE_USER_CHECK(bad == text.end(), "{}: expected bytes in [0, {}), got {} at byte {}; set model.vocab to 256", name,
-                   vocab, int{static_cast<unsigned char>(*bad)}, bad - text.begin());
+  if (bad != text.end())
+    throw Misfit({"model.vocab"},
+                 fmt::format("expected more than {}, the byte at {} of {}, got {}; 256 is enough for any text",
+                             int{static_cast<unsigned char>(*bad)}, bad - text.begin(), name, vocab));
   return std::make_unique<Text>(std::move(text), sequence, vocab, std::move(name));
 }
 
-std::unique_ptr<Source> load_text(const std::string& path, Split split, int64_t sequence, int64_t vocab) {
-  const std::vector<std::byte> content = read_file(path, kMaxFileBytes, "set data.path to a text file");
-  const auto* begin = reinterpret_cast<const char*>(content.data());
-  const size_t cut = content.size() / 10 * 9;
-  std::string text = split == Split::train ? std::string(begin, cut) : std::string(begin + cut, content.size() - cut);
-  return make_text(std::move(text), sequence, vocab, fmt::format("{} ({} part)", path, to_string(split)));
+namespace {
+
+constexpr const char* kPathHint = "set data.path to a text file";
+
+int64_t train_bytes(int64_t bytes) { return bytes / 10 * 9; }
+std::string part_name(const std::string& path, Split split) {
+  return fmt::format("{} ({} part)", path, to_string(split));
 }
 
-std::string synthetic_text(int64_t bytes, uint64_t seed, Split split) {
+}  // namespace
+
+SourceInfo describe_text_file(const std::string& path, Split split, int64_t sequence, int64_t vocab) {
+  const int64_t bytes = read_start(path, 0, kPathHint).file_bytes, cut = train_bytes(bytes);
+  return describe_text(split == Split::train ? cut : bytes - cut, sequence, vocab, part_name(path, split));
+}
+
+std::unique_ptr<Source> load_text(const std::string& path, Split split, int64_t sequence, int64_t vocab) {
+  const std::vector<std::byte> content = read_file(path, kMaxFileBytes, kPathHint);
+  const auto* begin = reinterpret_cast<const char*>(content.data());
+  const auto cut = static_cast<size_t>(train_bytes(static_cast<int64_t>(content.size())));
+  std::string text = split == Split::train ? std::string(begin, cut) : std::string(begin + cut, content.size() - cut);
+  return make_text(std::move(text), sequence, vocab, part_name(path, split));
+}
+
+namespace {
+
+// Calls add(piece) for the pieces of the text in order, until `size()` has reached `bytes`.
+template <class Add, class Size>
+void generate(int64_t bytes, uint64_t seed, Split split, Add&& add, Size&& size) {
   static constexpr std::string_view kAdjectives[] = {"red", "old", "small", "quiet", "bright", "round", "cold", "kind"};
   static constexpr std::string_view kNouns[] = {"lathe", "wheel", "river", "mason", "clock", "tower", "fox", "lamp"};
   static constexpr std::string_view kVerbs[] = {"turns", "finds", "holds", "follows", "cuts", "sees", "makes", "moves"};
   static constexpr std::string_view kEnds[] = {".\n", ", and ", ".\n", "; then "};
-  std::string text;
-  for (uint64_t sentence = 0; static_cast<int64_t>(text.size()) < bytes; ++sentence) {
+  for (uint64_t sentence = 0; size() < bytes; ++sentence) {
     const CounterRng rng(seed, kTextStream + (split == Split::test ? 1 : 0), static_cast<uint32_t>(sentence),
                          static_cast<uint32_t>(sentence >> 32));
     for (uint64_t phrase = 0; phrase < 2; ++phrase) {
-      text += "the ";
-      text += kAdjectives[rng.below(4 * phrase, 8)];
-      text += ' ';
-      text += kNouns[rng.below(4 * phrase + 1, 8)];
+      add("the ");
+      add(kAdjectives[rng.below(4 * phrase, 8)]);
+      add(" ");
+      add(kNouns[rng.below(4 * phrase + 1, 8)]);
       if (phrase == 0) {
-        text += ' ';
-        text += kVerbs[rng.below(2, 8)];
-        text += ' ';
+        add(" ");
+        add(kVerbs[rng.below(2, 8)]);
+        add(" ");
       }
     }
-    text += kEnds[rng.below(3, 4)];
+    add(kEnds[rng.below(3, 4)]);
   }
+}
+
+}  // namespace
+
+std::string synthetic_text(int64_t bytes, uint64_t seed, Split split) {
+  std::string text;
+  generate(
+      bytes, seed, split, [&](std::string_view piece) { text += piece; },
+      [&] { return static_cast<int64_t>(text.size()); });
   return text;
+}
+
+int64_t synthetic_text_bytes(int64_t bytes, uint64_t seed, Split split) {
+  int64_t size = 0;
+  generate(
+      bytes, seed, split, [&](std::string_view piece) { size += static_cast<int64_t>(piece.size()); },
+      [&] { return size; });
+  return size;
 }
 
 }  // namespace lathe::data

@@ -29,7 +29,8 @@ Exit exit_for(bool reading, int error) {
 [[noreturn]] void fail(Fs& fs, bool reading, std::string_view action, const std::string& path, int64_t result) {
   const int error = static_cast<int>(-result);
   std::string message = fmt::format("cannot {} {}: {}", action, path, std::generic_category().message(error));
-  if (!reading) {
+  const bool disk = error == ENOSPC || error == EDQUOT || error == EFBIG || error == EIO;
+  if (!reading && disk) {
     // The path itself may not exist: ask for the directory that should hold it.
     const int64_t free = fs.free_bytes(parent_path(path));
     if (free >= 0) message += fmt::format(" ({} bytes free)", free);

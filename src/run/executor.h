@@ -24,7 +24,9 @@ struct RunMemory {
   int64_t host_staging = 0;    // slots that the loader fills
   int64_t metrics = 0;         // values read by the host
   int64_t snapshot = 0;        // copy of the state that a checkpoint is written from, and one tensor to reorder it in
-  int64_t total() const { return arena + device_staging + host_staging + metrics + snapshot; }
+  int64_t loader = 0;          // the loader's scratch; not the executor's
+  int64_t data = 0;            // the data set; not the executor's
+  int64_t total() const { return arena + device_staging + host_staging + metrics + snapshot + loader + data; }
 };
 
 struct ExecutorOptions {

@@ -6,6 +6,7 @@
 #include "backend/backend.h"
 #include "base/checked.h"
 #include "plan/plan.h"
+#include "train/recipe_errors.h"
 
 namespace lathe {
 
@@ -18,10 +19,10 @@ int64_t TrainSchedule::samples_in(int64_t step) const {
 
 TrainSchedule train_schedule(const Recipe& r, int64_t samples) {
   TrainSchedule s;
-  LATHE_USER_CHECK(samples > 0, "data: no training samples");
-  LATHE_USER_CHECK(r.train.batch_size <= samples,
-                   "train.batch_size: expected at most {} (the number of training samples), got {}", samples,
-                   r.train.batch_size);
+  if (r.train.batch_size > samples)
+    throw_recipe_error(
+        r, {"train.batch_size", "data.train_samples"},
+        fmt::format("expected at most {} (the number of training samples), got {}", samples, r.train.batch_size));
   s.batch = r.train.batch_size;
   s.accumulate = r.train.accumulate;
   s.samples = samples;
@@ -57,6 +58,18 @@ StepConfig step_config(const Recipe& r, const DataSpec& data) {
   return c;
 }
 
+data::LoaderConfig loader_config(const Recipe& r) {
+  data::LoaderConfig l;
+  l.seed = static_cast<uint64_t>(r.seed);
+  l.batch = r.train.batch_size;
+  l.augment = {.flip = r.data.augment.flip,
+               .crop = r.data.augment.crop,
+               .rotate = r.data.augment.rotate,
+               .cutout = r.data.augment.cutout};
+  l.threads = static_cast<int>(r.data.threads);
+  return l;
+}
+
 namespace {
 
 int64_t eval_batch_of(const Recipe& r, const DataSpec& data) {
@@ -65,6 +78,13 @@ int64_t eval_batch_of(const Recipe& r, const DataSpec& data) {
 }
 
 }  // namespace
+
+RunMemory Compiled::memory() const {
+  RunMemory m = run_memory(set, target, executor);
+  if (schedule.batch > 0) m.loader = data::loader_scratch_bytes(loader, data.sample);
+  m.data = data.resident_bytes;
+  return m;
+}
 
 int64_t Compiled::eval_batch() const { return eval_batch_of(recipe, data); }
 
@@ -77,9 +97,11 @@ size_t Compiled::program(std::string_view name) const {
 std::vector<Step> build_steps(const Recipe& r, const DataSpec& data, const CompileOptions& o) {
   const StepConfig c = step_config(r, data);
   const ModelFamily& family = find_family(c.model.family);
-  LATHE_USER_CHECK((family.input == InputForm::tokens) == (data.sample.dtype == DType::i32),
-                   "model.family: \"{}\" takes {}, data.source \"{}\" gives {}", c.model.family,
-                   family.input == InputForm::tokens ? "tokens" : "images", r.data.source, to_string(data.sample));
+  if ((family.input == InputForm::tokens) != (data.sample.dtype == DType::i32))
+    throw_recipe_error(
+        r, {"model.family", "data.source"},
+        fmt::format("\"{}\" takes {}, data.source \"{}\" gives {}", c.model.family,
+                    family.input == InputForm::tokens ? "tokens" : "images", r.data.source, to_string(data.sample)));
   std::vector<Step> steps;
   const auto add = [&](Step s, std::string name) {
     s.graph.name = std::move(name);
@@ -114,8 +136,8 @@ int64_t device_bytes(const Target& target, const RunMemory& m) {
 void check_fits(const Compiled& c) {
   const RunMemory m = c.memory();
   const auto text = [&] {
-    return fmt::format("the run allocates {} (arena {}, staging {}, metrics {}, snapshot {})", m.total(), m.arena,
-                       m.host_staging + m.device_staging, m.metrics, m.snapshot);
+    return fmt::format("the run allocates {} (arena {}, staging {}, metrics {}, snapshot {}, loader {}, data set {})",
+                       m.total(), m.arena, m.host_staging + m.device_staging, m.metrics, m.snapshot, m.loader, m.data);
   };
   if (const int64_t budget = c.recipe.memory.budget.bytes; budget > 0 && m.total() > budget)
     throw DeviceError(fmt::format("memory.budget: {} bytes are available, {}", budget, text()));
@@ -124,21 +146,23 @@ void check_fits(const Compiled& c) {
 }
 
 Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileOptions& o) {
-  const auto start = std::chrono::steady_clock::now();
   const DeviceName device = parse_device_name(r.device.name);
   const Backend& backend = find_backend(o.target ? o.target->backend : device.backend);
   Compiled out;
   out.recipe = r;
   out.data = data;
   out.config = step_config(r, data);
-  if (o.train) out.schedule = train_schedule(r, data.train);
   out.target =
       o.target ? planned_target(*o.target) : backend.target({device.index, static_cast<int>(r.device.threads)});
   if (o.device_memory > 0) out.target.memory = o.device_memory;
   out.target.largest_allocation = std::min(out.target.largest_allocation, out.target.memory);
+  // A driver that must be started to be asked is no part of planning.
+  const auto start = std::chrono::steady_clock::now();
+  if (o.train) out.schedule = train_schedule(r, data.train);
   // One more slot than batches prepared ahead: the one that is being computed with; two for evaluation.
   out.executor.slots = static_cast<int>(r.data.prefetch) + 1 + 2;
   out.executor.snapshot = o.train;
+  out.loader = loader_config(r);
   std::vector<Graph> graphs;
   for (Step& s : build_steps(r, data, o)) {
     for (StateSpec& spec : s.state)

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "data/loader.h"
 #include "nn/step.h"
 #include "passes/pass.h"
 #include "plan/program.h"
@@ -40,10 +41,11 @@ struct Compiled {
   ProgramSet set;
   Target target;
   ExecutorOptions executor;
+  data::LoaderConfig loader;       // of training
   std::vector<PassReport> passes;  // of the first Program
-  double seconds = 0;              // spent in building, passes and plan
+  double seconds = 0;              // spent in building, passes and plan; starting a driver is not counted
 
-  RunMemory memory() const { return run_memory(set, target, executor); }
+  RunMemory memory() const;                     // all that a run requests: the executor, the loader and the data set
   size_t program(std::string_view name) const;  // index; InternalError when there is none
   bool has(std::string_view name) const { return set.find(name) != nullptr; }
   int64_t eval_batch() const;
@@ -58,6 +60,7 @@ struct CompileOptions {
   int64_t device_memory = 0;         // plan as if the device had so many bytes; 0: what it has
 };
 
+data::LoaderConfig loader_config(const Recipe&);
 StepConfig step_config(const Recipe&, const DataSpec&);
 // Unoptimised graphs, as nn builds them, with their names.
 std::vector<Step> build_steps(const Recipe&, const DataSpec&, const CompileOptions&);

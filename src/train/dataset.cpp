@@ -5,6 +5,8 @@
 #include "data/idx.h"
 #include "data/synthetic.h"
 #include "data/text.h"
+#include "train/recipe_errors.h"
+#include "train/recipe_keys.h"
 
 namespace lathe {
 namespace {
@@ -12,9 +14,7 @@ namespace {
 using data::Source;
 using data::Split;
 
-constexpr int64_t kFashionTrain = 60000, kFashionTest = 10000;
 constexpr int64_t kSyntheticTrain = 4096, kSyntheticTest = 1024;
-constexpr int64_t kTextBytes[] = {1 << 20, 1 << 17};  // generated text: train, test
 
 int64_t wanted(const Recipe& r, Split split) {
   return split == Split::train ? r.data.train_samples : r.data.test_samples;
@@ -22,64 +22,138 @@ int64_t wanted(const Recipe& r, Split split) {
 
 int64_t sequence(const Recipe& r) { return r.data.sequence > 0 ? r.data.sequence : r.model.sequence; }
 
-std::shared_ptr<const Source> open(const Recipe& r, Split split) {
-  const DataRecipe& d = r.data;
+data::SyntheticConfig synthetic_config(const Recipe& r, Split split) {
+  data::SyntheticConfig c;
+  c.shape = Shape(r.data.shape);
+  c.classes = r.data.classes;
   const int64_t n = wanted(r, split);
-  if (d.source == "synthetic") {
-    data::SyntheticConfig c;
-    c.shape = Shape(d.shape);
-    c.classes = d.classes;
-    c.count = n > 0 ? n : split == Split::train ? kSyntheticTrain : kSyntheticTest;
-    c.seed = static_cast<uint64_t>(r.seed);
-    c.split = split;
-    return data::make_synthetic(c);
-  }
-  if (d.source == "text") {
-    if (!d.path.empty()) return data::load_text(d.path, split, sequence(r), r.model.vocab);
-    // Generated text is the same for every seed: a run's seed moves weights and order, not the task.
-    return data::make_text(data::synthetic_text(kTextBytes[split == Split::train ? 0 : 1], 0, split), sequence(r),
-                           r.model.vocab, "generated text");
-  }
-  if (d.source == "idx") return data::load_idx_folder(d.path, split, d.classes);
-  return data::load_fashion_mnist(d.path.empty() ? data::kFashionMnistFolder : d.path, split);
+  c.count = n > 0 ? n : split == Split::train ? kSyntheticTrain : kSyntheticTest;
+  c.seed = static_cast<uint64_t>(r.seed);
+  c.split = split;
+  return c;
 }
 
-std::shared_ptr<const Source> first(std::shared_ptr<const Source> s, int64_t n) {
-  if (n <= 0 || n == s->size()) return s;
-  return data::subset(std::move(s), 0, n);
+// Generated text is the same for every seed: a run's seed moves weights and order, not the task.
+constexpr uint64_t kTextSeed = 0;
+constexpr const char* kTextName = "generated text";
+int64_t text_bytes(Split split) { return split == Split::train ? 1 << 20 : 1 << 17; }
+
+std::shared_ptr<const Source> open(const Recipe& r, Split split) {
+  const DataRecipe& d = r.data;
+  if (d.source == "synthetic") return data::make_synthetic(synthetic_config(r, split));
+  if (d.source == "text") {
+    if (!d.path.empty()) return data::load_text(d.path, split, sequence(r), r.model.vocab);
+    return data::make_text(data::synthetic_text(text_bytes(split), kTextSeed, split), sequence(r), r.model.vocab,
+                           kTextName);
+  }
+  if (d.source == "idx") return data::load_idx_folder(d.path, split, d.classes);
+  return data::load_fashion_mnist(d.path, split);
+}
+
+// What open() would open.
+data::SourceInfo describe(const Recipe& r, Split split) {
+  const DataRecipe& d = r.data;
+  if (d.source == "synthetic") return data::describe_synthetic(synthetic_config(r, split));
+  if (d.source == "text") {
+    if (!d.path.empty()) return data::describe_text_file(d.path, split, sequence(r), r.model.vocab);
+    return data::describe_text(data::synthetic_text_bytes(text_bytes(split), kTextSeed, split), sequence(r),
+                               r.model.vocab, kTextName);
+  }
+  if (d.source == "idx") return data::describe_idx_folder(d.path, split, d.classes);
+  return data::describe_fashion_mnist(d.path, split);
+}
+
+// A Misfit becomes an error of the recipe, with its place.
+template <class F>
+auto located(const Recipe& r, F&& f) {
+  try {
+    return f();
+  } catch (const data::Misfit& e) {
+    throw_recipe_error(r, {e.keys().front(), e.keys().back()}, e.what());
+  }
+}
+
+int64_t taken(const Recipe& r, Split split, int64_t all) {
+  const int64_t n = wanted(r, split);
+  if (n > all)
+    throw_recipe_error(
+        r, {split == Split::train ? "data.train_samples" : "data.test_samples"},
+        fmt::format("expected at most {}, the {} samples there are, got {}", all, data::to_string(split), n));
+  return n > 0 ? n : all;
 }
 
 int64_t held_out(const Recipe& r, int64_t train) {
-  return static_cast<int64_t>(r.data.validation * static_cast<double>(train));
+  const auto held = static_cast<int64_t>(r.data.validation * static_cast<double>(train));
+  if (r.data.validation > 0 && held == 0)
+    throw_recipe_error(
+        r, {"data.validation"},
+        fmt::format("expected a part that is at least one of {} samples, got {}", train, r.data.validation));
+  return held;
+}
+
+std::shared_ptr<const Source> first(std::shared_ptr<const Source> s, int64_t n) {
+  if (n == s->size()) return s;
+  return data::subset(std::move(s), 0, n);
 }
 
 }  // namespace
 
-DataSpec Dataset::spec() const { return {train->fields()[0].type, train->classes(), train->size(), eval->size()}; }
-
 Dataset open_dataset(const Recipe& r) {
   Dataset out;
-  out.train = first(open(r, Split::train), wanted(r, Split::train));
-  if (const int64_t held = held_out(r, out.train->size()); held > 0) {
-    out.eval = data::subset(out.train, out.train->size() - held, held);
-    out.train = data::subset(out.train, 0, out.train->size() - held);
-  } else {
-    out.eval = first(open(r, Split::test), wanted(r, Split::test));
-  }
+  out.spec = describe_data(r);  // errors of the recipe come before anything is read
+  located(r, [&] {
+    out.train = open(r, Split::train);
+    out.resident_bytes = out.train->resident_bytes();
+    out.train = first(out.train, taken(r, Split::train, out.train->size()));
+    if (const int64_t held = held_out(r, out.train->size()); held > 0) {
+      out.eval = data::subset(out.train, out.train->size() - held, held);
+      out.train = data::subset(out.train, 0, out.train->size() - held);
+    } else {
+      out.eval = open(r, Split::test);
+      out.resident_bytes += out.eval->resident_bytes();
+      out.eval = first(out.eval, taken(r, Split::test, out.eval->size()));
+    }
+    return 0;
+  });
+  const DataSpec& spec = out.spec;
+  LATHE_USER_CHECK(out.train->fields()[0].type == spec.sample && out.train->size() == spec.train &&
+                       out.eval->size() == spec.eval && out.resident_bytes == spec.resident_bytes,
+                   "{}: the files changed while they were read", out.train->description());
+  LATHE_USER_CHECK(out.eval->fields()[0].type == spec.sample, "{}: expected samples of {} as for training, got {}",
+                   out.eval->description(), to_string(spec.sample), to_string(out.eval->fields()[0].type));
   return out;
 }
 
 DataSpec describe_data(const Recipe& r) {
-  if (r.data.source == "fashion_mnist" && r.data.path.empty()) {
-    const auto count = [&](int64_t all, Split s) { return wanted(r, s) > 0 ? std::min(all, wanted(r, s)) : all; };
-    DataSpec spec{{DType::u8, {28, 28, 1}}, 10, count(kFashionTrain, Split::train), count(kFashionTest, Split::test)};
+  return located(r, [&] {
+    const data::SourceInfo train = describe(r, Split::train);
+    DataSpec spec{train.sample, train.classes, taken(r, Split::train, train.size), 0, train.resident_bytes};
     if (const int64_t held = held_out(r, spec.train); held > 0) {
       spec.train -= held;
       spec.eval = held;
+    } else {
+      const data::SourceInfo test = describe(r, Split::test);
+      spec.eval = taken(r, Split::test, test.size);
+      spec.resident_bytes += test.resident_bytes;
     }
+    check_fit(r, spec);
     return spec;
-  }
-  return open_dataset(r).spec();
+  });
+}
+
+void check_fit(const Recipe& r, const DataSpec& spec) {
+  RecipeErrors errors(r.origins);
+  const bool tokens = spec.sample.dtype == DType::i32;
+  if (tokens != (r.model.family == "gpt"))
+    errors.fail({"model.family", "data.source"},
+                fmt::format("expected a family for {}, as data.source = \"{}\" gives, got \"{}\"",
+                            tokens ? "tokens (gpt)" : "images (mlp, cnn)", r.data.source, r.model.family));
+  if (r.train.batch_size > spec.train)
+    errors.fail(
+        {"train.batch_size", "data.train_samples", "data.validation"},
+        fmt::format("expected at most {} (the number of training samples), got {}", spec.train, r.train.batch_size));
+  if (!tokens) check_image_rules(r, {spec.sample.shape[0], spec.sample.shape[1], spec.sample.shape[2]}, errors);
+  errors.finish();
 }
 
 }  // namespace lathe

@@ -9,20 +9,27 @@
 
 namespace lathe {
 
-// Enough to build and plan every step, with no file opened where the recipe says it all.
+// Enough to build and plan every step.
 struct DataSpec {
   TensorType sample;  // field 0: the image or the tokens
   int64_t classes = 0;
   int64_t train = 0, eval = 0;  // samples
+  int64_t resident_bytes = 0;   // memory that the sources hold
 };
 
 struct Dataset {
   std::shared_ptr<const data::Source> train, eval;
-  DataSpec spec() const;
+  DataSpec spec;
+  int64_t resident_bytes = 0;  // equals spec.resident_bytes
 };
 
 Dataset open_dataset(const Recipe&);
-// From the recipe alone for synthetic data and fashion_mnist; opens the files otherwise.
+
+// From the recipe, the sizes of the files and their headers; no sample is read or made. UserError with
+// Exit::bad_recipe and the place of the key where recipe and data do not fit, Exit::missing_input for missing files.
 DataSpec describe_data(const Recipe&);
+
+// The rules that need the data: batch size, image sizes, channels. describe_data has called it.
+void check_fit(const Recipe&, const DataSpec&);
 
 }  // namespace lathe

@@ -9,8 +9,9 @@
 
 namespace lathe {
 
-// The slots of an executor that a loader fills, as the loader wants them: first to first + count - 1. Sample indices are
-// staged for training only: evaluation Programs do not read them, and their batches may be larger than the room for them.
+// The slots of an executor that a loader fills, as the loader wants them: first to first + count - 1. Sample indices
+// are staged for training only: evaluation Programs do not read them, and their batches may be larger than the room for
+// them.
 std::vector<data::Slot> loader_slots(const Executor&, int first, int count, bool indices);
 
 class Evaluation {

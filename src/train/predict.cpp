@@ -5,6 +5,7 @@
 
 #include "data/file.h"
 #include "data/idx.h"
+#include "data/pnm.h"
 #include "train/evaluation.h"
 #include "train/run_dir.h"
 #include "train/state.h"
@@ -40,7 +41,7 @@ EvalResult evaluate(const std::string& run, const std::vector<std::string>& sets
   const Dataset data = open_dataset(r);
   CompileOptions o;
   o.train = false;
-  const Compiled c = compile(r, data.spec(), o);
+  const Compiled c = compile(r, data.spec, o);
   const auto e = open_run(run, c);
   return Evaluation(c, *e, *data.eval).run();
 }
@@ -48,41 +49,6 @@ EvalResult evaluate(const std::string& run, const std::vector<std::string>& sets
 namespace {
 
 constexpr int64_t kMaxImageBytes = int64_t{1} << 28;
-
-// Binary PGM (P5) or PPM (P6), 8 bits, of exactly the wanted shape.
-std::vector<std::byte> read_pnm(const std::string& path, const Shape& shape) {
-  io::PosixFs fs;
-  const std::string text = read_text(fs, path, kMaxImageBytes);
-  size_t at = 2;
-  const auto number = [&] {
-    while (at < text.size() && (std::isspace(static_cast<unsigned char>(text[at])) || text[at] == '#')) {
-      if (text[at] == '#')
-        while (at < text.size() && text[at] != '\n') ++at;
-      else
-        ++at;
-    }
-    int64_t v = 0;
-    bool any = false;
-    for (; at < text.size() && text[at] >= '0' && text[at] <= '9' && v < (1 << 24); ++at, any = true)
-      v = v * 10 + (text[at] - '0');
-    LATHE_USER_CHECK(any, "{}: byte {}: expected a number of a PGM or PPM header", path, at);
-    return v;
-  };
-  LATHE_USER_CHECK(text.starts_with("P5") || text.starts_with("P6"),
-                   "{}: expected a binary PGM or PPM image, an IDX file or test:N, got something else; convert it, for "
-                   "example with ImageMagick",
-                   path);
-  const int64_t channels = text[1] == '5' ? 1 : 3, w = number(), h = number(), top = number();
-  ++at;
-  LATHE_USER_CHECK(Shape({h, w, channels}) == shape && top == 255,
-                   "{}: expected an 8-bit image of {} (height, width, channels), got {}", path, to_string(shape),
-                   to_string(Shape({h, w, channels})));
-  LATHE_USER_CHECK(at + static_cast<size_t>(shape.numel()) <= text.size(), "{}: expected {} bytes of pixels, got {}",
-                   path, shape.numel(), text.size() - std::min(at, text.size()));
-  std::vector<std::byte> out(static_cast<size_t>(shape.numel()));
-  std::memcpy(out.data(), text.data() + at, out.size());
-  return out;
-}
 
 struct InputImage {
   std::string name;
@@ -102,6 +68,24 @@ void add_test_samples(std::vector<InputImage>& out, const std::string& spec, con
   for (int64_t i = first; i <= last; ++i) {
     source.read(i, spans);
     out.push_back({fmt::format("test:{}", i), fields[0]});
+  }
+}
+
+void add_idx_images(std::vector<InputImage>& out, const std::string& path, const TensorType& sample) {
+  const auto start = data::read_start(path, 2).bytes;
+  const bool gzip = start.size() == 2 && start[0] == std::byte{0x1f} && start[1] == std::byte{0x8b};
+  const bool idx = start.size() == 2 && start[0] == std::byte{0} && start[1] == std::byte{0};
+  LATHE_USER_CHECK(gzip || idx,
+                   "{}: expected a binary PGM or PPM image, an IDX file or test:N, got something else; convert it, for "
+                   "example with ImageMagick",
+                   path);
+  const data::IdxArray a = data::parse_idx(data::read_file(path, kMaxImageBytes), path);
+  const int64_t n = a.shape.ndim() > 0 ? a.shape[0] : 0, bytes = sample.bytes();
+  LATHE_USER_CHECK(n > 0 && a.shape.numel() == n * bytes, "{}: expected images of {}, got an array of {}", path,
+                   to_string(sample.shape), to_string(a.shape));
+  for (int64_t i = 0; i < n; ++i) {
+    const auto* first = reinterpret_cast<const std::byte*>(a.elements()) + i * bytes;
+    out.push_back({fmt::format("{}:{}", path, i), {first, first + bytes}});
   }
 }
 
@@ -157,9 +141,11 @@ Prediction continue_text(Executor& e, size_t program, const DataSpec& data, cons
 }  // namespace
 
 std::vector<Prediction> predict(const std::string& run, const std::vector<std::string>& inputs,
-                                const std::vector<std::string>& sets, int64_t tokens) {
+                                const std::vector<std::string>& sets, std::optional<int64_t> tokens) {
   const Recipe r = load_run_recipe(run, sets);
   const DataSpec spec = describe_data(r);
+  if (tokens && spec.sample.dtype != DType::i32)
+    throw UserError(fmt::format("--tokens: {} classifies images; it is for text models only", run), Exit::usage);
   CompileOptions o;
   o.train = o.eval = false;
   o.predict = 1;
@@ -168,24 +154,17 @@ std::vector<Prediction> predict(const std::string& run, const std::vector<std::s
   const auto e = open_run(run, c);
   std::vector<Prediction> out;
   if (spec.sample.dtype == DType::i32) {
-    for (const std::string& input : inputs) out.push_back(continue_text(*e, program, spec, input, tokens));
+    for (const std::string& input : inputs) out.push_back(continue_text(*e, program, spec, input, tokens.value_or(64)));
     return out;
   }
   std::vector<InputImage> samples;
   for (const std::string& input : inputs) {
     if (input.starts_with("test:")) {
       add_test_samples(samples, input, *open_dataset(r).eval);
-    } else if (input.find("idx") != std::string::npos && !input.ends_with(".pgm") && !input.ends_with(".ppm")) {
-      const data::IdxArray a = data::parse_idx(data::read_file(input, kMaxImageBytes), input);
-      const int64_t n = a.shape.ndim() > 0 ? a.shape[0] : 0, bytes = spec.sample.bytes();
-      LATHE_USER_CHECK(n > 0 && a.shape.numel() == n * bytes, "{}: expected images of {}, got an array of {}", input,
-                       to_string(spec.sample.shape), to_string(a.shape));
-      for (int64_t i = 0; i < n; ++i) {
-        const auto* first = reinterpret_cast<const std::byte*>(a.elements()) + i * bytes;
-        samples.push_back({fmt::format("{}:{}", input, i), {first, first + bytes}});
-      }
+    } else if (data::is_pnm(data::read_start(input, 2).bytes)) {
+      samples.push_back({input, data::read_pnm(input, spec.sample.shape)});
     } else {
-      samples.push_back({input, read_pnm(input, spec.sample.shape)});
+      add_idx_images(samples, input, spec.sample);
     }
   }
   for (const InputImage& s : samples) {

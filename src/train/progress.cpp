@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 namespace lathe {
 
@@ -52,27 +53,29 @@ void Progress::update(const Line& l) {
   first_ = false;
   last_ = now;
   const double done = l.total > 0 ? static_cast<double>(l.step) / static_cast<double>(l.total) : 0;
-  const std::string text = fmt::format("step {}/{}  epoch {:.2f}  loss {:.4f}  lr {:.2g}  {:.0f}/s  ETA {}", l.step,
-                                       l.total, l.epoch, l.loss, l.lr, l.samples_per_second, format_seconds(l.eta));
+  fmt::memory_buffer text;  // its own 500 bytes are enough: no allocation
+  fmt::format_to(std::back_inserter(text), "step {}/{}  epoch {:.2f}  loss {:.4f}  lr {:.2g}  {:.0f}/s  ETA {}", l.step,
+                 l.total, l.epoch, l.loss, l.lr, l.samples_per_second, format_seconds(l.eta));
+  std::string_view shown(text.data(), text.size());
   if (!terminal_) {
-    fmt::print(out_, "{}\n", text);
+    fmt::print(out_, "{}\n", shown);
     std::fflush(out_);
     return;
   }
-  const int width = columns(out_), room = width - static_cast<int>(text.size()) - 9;
-  std::string bar;
+  const int width = columns(out_), room = width - static_cast<int>(shown.size()) - 9;
+  fmt::memory_buffer bar;
   if (room >= 8) {
     const int cells = std::min(room, 40), full = static_cast<int>(done * cells);
-    for (int i = 0; i < cells; ++i) bar += i < full ? "█" : "░";
-    bar += " ";
+    for (int i = 0; i < cells; ++i) bar.append(std::string_view(i < full ? "█" : "░"));
+    bar.push_back(' ');
   }
-  fmt::print(out_, "\r\033[K{}{:3.0f}% {}", bar, done * 100,
-             text.substr(0, static_cast<size_t>(std::max(10, width - 7))));
+  shown = shown.substr(0, static_cast<size_t>(std::max(10, width - 7)));
+  fmt::print(out_, "\r\033[K{}{:3.0f}% {}", std::string_view(bar.data(), bar.size()), done * 100, shown);
   std::fflush(out_);
   drawn_ = true;
 }
 
-void Progress::note(const std::string& text) {
+void Progress::note(std::string_view text) {
   if (quiet_) return;
   fmt::print(out_, "{}{}\n", drawn_ ? "\r\033[K" : "", text);
   std::fflush(out_);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <string_view>
 
 namespace lathe {
 
@@ -23,8 +24,8 @@ class Progress {
   };
 
   Progress(std::FILE* out, bool quiet);
-  void update(const Line&);            // redraws, or prints a line when some seconds have passed
-  void note(const std::string& text);  // a line of its own, above the bar
+  void update(const Line&);          // redraws, or prints a line when some seconds have passed
+  void note(std::string_view text);  // a line of its own, above the bar
   void finish();
 
  private:

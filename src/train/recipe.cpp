@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "data/file.h"
+#include "io/hash.h"
 #include "train/recipe_builtin.h"
 #include "train/recipe_keys.h"
 
@@ -29,13 +30,15 @@ bool looks_like_path(std::string_view text) {
 
 std::string to_toml(const Recipe& recipe) {
   std::string out, section;
+  Recipe written = recipe;
+  reset_unused(written);
   for (const RecipeKey& key : recipe_keys()) {
     if (const auto next = section_of(key.path); next != section) {
       section = next;
       out += fmt::format("\n[{}]\n", section);
     }
     const std::string_view name = section.empty() ? key.path : key.path.substr(section.size() + 1);
-    out += fmt::format("{} = {}\n", name, value_text(key, recipe));
+    out += fmt::format("{} = {}\n", name, value_text(key, written));
   }
   return out;
 }
@@ -47,6 +50,24 @@ std::vector<RecipeDifference> diff(const Recipe& a, const Recipe& b) {
     if (in_a != in_b) out.push_back({std::string(key.path), std::move(in_a), std::move(in_b)});
   }
   return out;
+}
+
+std::string recipe_hash(const Recipe& recipe, const std::vector<std::string>& disabled_passes) {
+  Recipe same = recipe;
+  reset_unused(same);
+  std::string text;
+  for (const RecipeKey& key : recipe_keys())
+    if (key.numbers) text += fmt::format("{} = {}\n", key.path, value_text(key, same));
+  std::vector<std::string> passes = disabled_passes;
+  std::sort(passes.begin(), passes.end());
+  passes.erase(std::unique(passes.begin(), passes.end()), passes.end());
+  text += fmt::format("disabled passes = {}\n", fmt::join(passes, " "));
+  return io::hash_bytes(io::bytes_of(text));
+}
+
+bool changes_numbers(std::string_view key) {
+  const RecipeKey* row = find_recipe_key(key);
+  return !row || row->numbers;
 }
 
 std::string recipe_reference() {
@@ -74,6 +95,8 @@ Recipe load_recipe(const std::string& name_or_path, const Sets& sets) {
     if (builtin.name == name_or_path) return parse_recipe(builtin.text, name_or_path, sets);
     names.push_back(builtin.name);
   }
+  if (const char* kind = data::kind_of_other(name_or_path))
+    throw UserError(fmt::format("{}: expected a recipe file, got {}", name_or_path, kind), Exit::missing_input);
   if (!looks_like_path(name_or_path) && !data::is_regular_file(name_or_path)) {
     const auto word = did_you_mean(name_or_path, names);
     throw UserError(fmt::format("{}: no such recipe file or built-in recipe{}; built-in recipes are: {}", name_or_path,

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -125,6 +127,19 @@ struct MemoryRecipe {
   friend bool operator==(const MemoryRecipe&, const MemoryRecipe&) = default;
 };
 
+// Where a key was written: a position in the file, or a --set argument. Line 0: neither, a default or set in code.
+struct RecipeOrigin {
+  uint32_t line = 0, column = 0;
+  bool set = false;
+};
+
+// Where the keys of a recipe were written, for errors that are found after parsing. No part of the recipe's value.
+struct RecipeOrigins {
+  std::string file;
+  std::map<std::string, RecipeOrigin, std::less<>> keys;
+  friend bool operator==(const RecipeOrigins&, const RecipeOrigins&) { return true; }
+};
+
 struct Recipe {
   std::string name;
   int64_t seed = 0;
@@ -136,13 +151,16 @@ struct Recipe {
   TrainRecipe train;
   CheckpointRecipe checkpoint;
   MemoryRecipe memory;
+  RecipeOrigins origins;
   friend bool operator==(const Recipe&, const Recipe&) = default;
 };
 
 using Sets = std::vector<std::string>;  // "key=value", as after --set
 
 // All errors of the text and the sets at once, one per line: `file:line:col: key: expected X, got Y; hint` or
-// `--set key: ...`; UserError with Exit::bad_recipe. An empty name becomes the stem of `file`.
+// `--set key: ...`; UserError with Exit::bad_recipe. An empty name becomes the stem of `file`. A key that can have no
+// effect (optimizer.beta1 with sgd) is an error, unless a file has it with its default value; where a --set takes a
+// key of the file its effect, the key goes back to its default.
 Recipe parse_recipe(std::string_view text, const std::string& file, const Sets& sets = {});
 
 // A built-in recipe by name, or a file. UserError with Exit::missing_input when there is neither.
@@ -151,13 +169,18 @@ Recipe load_recipe(const std::string& name_or_path, const Sets& sets = {});
 // The checks of parse_recipe for a recipe that was made or changed in code.
 void validate(const Recipe& recipe);
 
-// TOML with every key; parses back to an equal recipe.
+// TOML with every key; parses back to an equal recipe. Keys without effect are written with their defaults.
 std::string to_toml(const Recipe& recipe);
 
 struct RecipeDifference {
   std::string key, a, b;  // values as TOML
 };
 std::vector<RecipeDifference> diff(const Recipe& a, const Recipe& b);
+
+// Hash of what a run computes: the keys that change numbers, and the passes that were left out. Equal hashes promise
+// equal weights.
+std::string recipe_hash(const Recipe& recipe, const std::vector<std::string>& disabled_passes);
+bool changes_numbers(std::string_view key);  // the same keys
 
 // All keys as a Markdown table: key, type, default, allowed values, meaning.
 std::string recipe_reference();

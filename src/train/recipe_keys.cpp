@@ -51,94 +51,139 @@ constexpr Allowed list(Allowed item, size_t min_items, size_t max_items) {
 // The path of a key is the path of its member.
 #define KEY(member) #member, [](Recipe & r) -> RecipeField { return &r.member; }
 constexpr bool kStable = true, kFree = false;
+constexpr bool kWhat = true, kHow = false;
+
+constexpr KeyUse kAlways{};
+constexpr KeyUse kOnCpu{[](const Recipe& r) { return r.device.name == "cpu"; }, "device = \"cpu\""};
+constexpr KeyUse kFromFiles{[](const Recipe& r) { return r.data.source != "synthetic"; }, "data read from files"};
+constexpr KeyUse kImages{[](const Recipe& r) { return r.data.source != "text"; }, "images"};
+constexpr KeyUse kSynthetic{[](const Recipe& r) { return r.data.source == "synthetic"; },
+                            "data.source = \"synthetic\""};
+constexpr KeyUse kText{[](const Recipe& r) { return r.data.source == "text"; }, "data.source = \"text\""};
+constexpr KeyUse kTestSet{[](const Recipe& r) { return r.data.validation == 0; }, "data.validation = 0"};
+constexpr KeyUse kMlp{[](const Recipe& r) { return r.model.family == "mlp"; }, "model.family = \"mlp\""};
+constexpr KeyUse kCnn{[](const Recipe& r) { return r.model.family == "cnn"; }, "model.family = \"cnn\""};
+constexpr KeyUse kGpt{[](const Recipe& r) { return r.model.family == "gpt"; }, "model.family = \"gpt\""};
+constexpr KeyUse kMlpOrCnn{[](const Recipe& r) { return r.model.family != "gpt"; },
+                           "model.family = \"mlp\" or \"cnn\" (gpt has gelu)"};
+constexpr KeyUse kSgd{[](const Recipe& r) { return r.optimizer.name == "sgd"; }, "optimizer.name = \"sgd\""};
+constexpr KeyUse kAdam{[](const Recipe& r) { return r.optimizer.name != "sgd"; },
+                       "optimizer.name = \"adam\" or \"adamw\""};
+constexpr KeyUse kStepSchedule{[](const Recipe& r) { return r.schedule.name == "step"; }, "schedule.name = \"step\""};
+constexpr KeyUse kCosine{[](const Recipe& r) { return r.schedule.name == "cosine"; }, "schedule.name = \"cosine\""};
+constexpr KeyUse kByEpochs{[](const Recipe& r) { return r.train.steps == 0; }, "train.steps = 0"};
+constexpr KeyUse kSkipping{[](const Recipe& r) { return r.train.on_nan == "skip"; }, "train.on_nan = \"skip\""};
 
 constexpr RecipeKey kKeys[] = {
     {KEY(name),
      kFree,
+     kHow,
+     kAlways,
      {.matches = is_name, .pattern = "letters, digits, '_', '-', '.'"},
      "name of the run; empty: the name of the recipe file"},
-    {KEY(seed), kStable, range(0, 2147483647), "everything random follows from it"},
+    {KEY(seed), kStable, kWhat, kAlways, range(0, 2147483647), "everything random follows from it"},
 
     {KEY(device.name),
      kStable,
+     kHow,
+     kAlways,
      {.matches = is_device, .pattern = "\"cpu\", \"ref\", \"opencl\" or \"opencl:N\""},
      "where to compute; `device = \"cpu\"` is the short form"},
-    {KEY(device.threads), kStable, range(0, 1024),
+    {KEY(device.threads), kStable, kHow, kOnCpu, range(0, 1024),
      "compute threads of the cpu device; 0: all that the process may use"},
 
-    {KEY(data.source), kStable, one_of(kSources), "where samples come from"},
+    {KEY(data.source), kStable, kWhat, kAlways, one_of(kSources), "where samples come from"},
     {KEY(data.path),
      kStable,
+     kHow,
+     kFromFiles,
      {.matches = is_path, .pattern = "a path of at most 4096 bytes"},
      "folder of the IDX files, or the text file; empty: the installed fashion_mnist, or generated text"},
-    {KEY(data.classes), kFree, range(1, 1000000), "number of labels"},
-    {KEY(data.shape), kFree, list(range(1, 65536), 3, 3), "height, width, channels of synthetic images"},
-    {KEY(data.train_samples), kFree, count(0), "train on the first n samples; 0: all (synthetic: 4096)"},
-    {KEY(data.test_samples), kFree, count(0), "test on the first n samples; 0: all (synthetic: 1024)"},
-    {KEY(data.validation), kFree, below(0, 1), "part of the training samples, from their end, kept for validation"},
-    {KEY(data.sequence), kFree, range(0, 1 << 20), "tokens per sample of text; 0: model.sequence"},
-    {KEY(data.threads), kFree, range(1, 256), "loader threads"},
-    {KEY(data.prefetch), kFree, range(1, 64), "batches prepared ahead, each in a staging buffer"},
-    {KEY(data.augment.flip), kFree, {}, "mirror every second training image left to right"},
-    {KEY(data.augment.crop), kFree, range(0, 4096), "shift by up to so many pixels in each direction"},
-    {KEY(data.augment.rotate), kFree, range(0, 180), "rotate by up to so many degrees, either way"},
-    {KEY(data.augment.cutout), kFree, range(0, 4096), "side of a square of zeros, in pixels"},
-    {KEY(data.normalize.mean), kFree, list(range(-1e6, 1e6), 1, 1024),
+    {KEY(data.classes), kFree, kWhat, kImages, range(1, 1000000), "number of labels"},
+    {KEY(data.shape), kFree, kWhat, kSynthetic, list(range(1, 65536), 3, 3),
+     "height, width, channels of synthetic images"},
+    {KEY(data.train_samples), kFree, kWhat, kAlways, count(0),
+     "train on the first n samples; 0: all (synthetic: 4096)"},
+    {KEY(data.test_samples), kFree, kWhat, kTestSet, count(0), "test on the first n samples; 0: all (synthetic: 1024)"},
+    {KEY(data.validation), kFree, kWhat, kAlways, below(0, 1),
+     "part of the training samples, from their end, kept for validation"},
+    {KEY(data.sequence), kFree, kWhat, kText, range(0, 1 << 20), "tokens per sample of text; 0: model.sequence"},
+    {KEY(data.threads), kFree, kHow, kAlways, range(1, 256), "loader threads"},
+    {KEY(data.prefetch), kFree, kHow, kAlways, range(1, 64), "batches prepared ahead, each in a staging buffer"},
+    {KEY(data.augment.flip), kFree, kWhat, kImages, {}, "mirror every second training image left to right"},
+    {KEY(data.augment.crop), kFree, kWhat, kImages, range(0, 4096), "shift by up to so many pixels in each direction"},
+    {KEY(data.augment.rotate), kFree, kWhat, kImages, range(0, 180), "rotate by up to so many degrees, either way"},
+    {KEY(data.augment.cutout), kFree, kWhat, kImages, range(0, 4096), "side of a square of zeros, in pixels"},
+    {KEY(data.normalize.mean), kFree, kWhat, kImages, list(range(-1e6, 1e6), 1, 1024),
      "subtracted from pixels scaled to [0, 1]; one number, or one per channel"},
-    {KEY(data.normalize.std), kFree, list(above(0, 1e6), 1, 1024), "divides them after that; one, or one per channel"},
+    {KEY(data.normalize.std), kFree, kWhat, kImages, list(above(0, 1e6), 1, 1024),
+     "divides them after that; one, or one per channel"},
 
-    {KEY(model.family), kStable, one_of(kFamilies), "kind of network"},
-    {KEY(model.hidden), kFree, list(range(1, 1 << 20), 0, 256), "mlp: width of each hidden layer"},
-    {KEY(model.channels), kFree, list(range(1, 65536), 1, 16), "cnn: channels of each stage; a stage halves the image"},
-    {KEY(model.dense), kFree, range(0, 1 << 20), "cnn: width of the dense layer before the output; 0: none"},
-    {KEY(model.dropout), kFree, below(0, 1), "part of activations dropped while training"},
-    {KEY(model.batch_norm), kFree, {}, "cnn: batch normalisation after each convolution"},
-    {KEY(model.activation), kFree, one_of(kActivations), "nonlinearity"},
-    {KEY(model.layers), kFree, range(1, 1024), "gpt: number of blocks"},
-    {KEY(model.heads), kFree, range(1, 1024), "gpt: attention heads; must divide model.width"},
-    {KEY(model.width), kFree, range(1, 1 << 20), "gpt: width of the residual stream"},
-    {KEY(model.vocab), kFree, range(2, 1 << 24), "gpt: number of tokens; bytes need 256, ASCII text 128"},
-    {KEY(model.sequence), kFree, range(1, 1 << 20), "gpt: number of positions"},
+    {KEY(model.family), kStable, kWhat, kAlways, one_of(kFamilies), "kind of network"},
+    {KEY(model.hidden), kFree, kWhat, kMlp, list(range(1, 1 << 20), 0, 256), "mlp: width of each hidden layer"},
+    {KEY(model.channels), kFree, kWhat, kCnn, list(range(1, 65536), 1, 16),
+     "cnn: channels of each stage; a stage halves the image"},
+    {KEY(model.dense), kFree, kWhat, kCnn, range(0, 1 << 20),
+     "cnn: width of the dense layer before the output; 0: none"},
+    {KEY(model.dropout), kFree, kWhat, kAlways, below(0, 1), "part of activations dropped while training"},
+    {KEY(model.batch_norm), kFree, kWhat, kCnn, {}, "cnn: batch normalisation after each convolution"},
+    {KEY(model.activation), kFree, kWhat, kMlpOrCnn, one_of(kActivations), "nonlinearity"},
+    {KEY(model.layers), kFree, kWhat, kGpt, range(1, 1024), "gpt: number of blocks"},
+    {KEY(model.heads), kFree, kWhat, kGpt, range(1, 1024), "gpt: attention heads; must divide model.width"},
+    {KEY(model.width), kFree, kWhat, kGpt, range(1, 1 << 20), "gpt: width of the residual stream"},
+    {KEY(model.vocab), kFree, kWhat, kGpt, range(2, 1 << 24), "gpt: number of tokens; bytes need 256, ASCII text 128"},
+    {KEY(model.sequence), kFree, kWhat, kGpt, range(1, 1 << 20), "gpt: number of positions"},
 
-    {KEY(optimizer.name), kStable, one_of(kOptimizers), "update rule"},
-    {KEY(optimizer.lr), kStable, above(0, 1e3), "peak learning rate"},
-    {KEY(optimizer.momentum), kFree, below(0, 1), "sgd: momentum"},
-    {KEY(optimizer.nesterov), kFree, {}, "sgd: Nesterov's form of momentum"},
-    {KEY(optimizer.beta1), kFree, below(0, 1), "adam, adamw: decay of the mean"},
-    {KEY(optimizer.beta2), kFree, below(0, 1), "adam, adamw: decay of the mean square"},
-    {KEY(optimizer.eps), kFree, above(0, 1), "adam, adamw: added to the root of the mean square"},
-    {KEY(optimizer.weight_decay), kFree, range(0, 1e3),
+    {KEY(optimizer.name), kStable, kWhat, kAlways, one_of(kOptimizers), "update rule"},
+    {KEY(optimizer.lr), kStable, kWhat, kAlways, above(0, 1e3), "peak learning rate"},
+    {KEY(optimizer.momentum), kFree, kWhat, kSgd, below(0, 1), "sgd: momentum"},
+    {KEY(optimizer.nesterov), kFree, kWhat, kSgd, {}, "sgd: Nesterov's form of momentum"},
+    {KEY(optimizer.beta1), kFree, kWhat, kAdam, below(0, 1), "adam, adamw: decay of the mean"},
+    {KEY(optimizer.beta2), kFree, kWhat, kAdam, below(0, 1), "adam, adamw: decay of the mean square"},
+    {KEY(optimizer.eps), kFree, kWhat, kAdam, above(0, 1), "adam, adamw: added to the root of the mean square"},
+    {KEY(optimizer.weight_decay), kFree, kWhat, kAlways, range(0, 1e3),
      "decay of the weights, times the learning rate, apart from the gradient; not on biases and norms"},
 
-    {KEY(schedule.name), kFree, one_of(kSchedules), "course of the learning rate after the warm-up"},
-    {KEY(schedule.warmup_steps), kFree, count(0), "steps of linear rise to optimizer.lr"},
-    {KEY(schedule.step_epochs), kFree, range(1, 1e6), "step: epochs between two drops"},
-    {KEY(schedule.gamma), kFree, above(0, 1), "step: factor of a drop"},
-    {KEY(schedule.min_lr), kFree, range(0, 1e3), "cosine: learning rate at the end"},
+    {KEY(schedule.name), kFree, kWhat, kAlways, one_of(kSchedules), "course of the learning rate after the warm-up"},
+    {KEY(schedule.warmup_steps), kFree, kWhat, kAlways, count(0), "steps of linear rise to optimizer.lr"},
+    {KEY(schedule.step_epochs), kFree, kWhat, kStepSchedule, range(1, 1e6), "step: epochs between two drops"},
+    {KEY(schedule.gamma), kFree, kWhat, kStepSchedule, above(0, 1), "step: factor of a drop"},
+    {KEY(schedule.min_lr), kFree, kWhat, kCosine, range(0, 1e3), "cosine: learning rate at the end"},
 
-    {KEY(train.epochs), kStable, range(0, 1e6), "passes over the training samples"},
-    {KEY(train.steps), kStable, count(0), "stop after so many updates; 0: by epochs"},
-    {KEY(train.batch_size), kStable, range(1, 1 << 24), "samples per batch; an update sees batch_size * accumulate"},
-    {KEY(train.accumulate), kStable, range(1, 65536), "batches whose gradients are added before an update"},
-    {KEY(train.update), kStable, one_of(kUpdates),
+    {KEY(train.epochs), kStable, kHow, kByEpochs, range(0, 1e6), "passes over the training samples"},
+    {KEY(train.steps), kStable, kHow, kAlways, count(0), "stop after so many updates; 0: by epochs"},
+    {KEY(train.batch_size), kStable, kWhat, kAlways, range(1, 1 << 24),
+     "samples per batch; an update sees batch_size * accumulate"},
+    {KEY(train.accumulate), kStable, kWhat, kAlways, range(1, 65536),
+     "batches whose gradients are added before an update"},
+    {KEY(train.update), kStable, kWhat, kAlways, one_of(kUpdates),
      "when weights change: after all gradients are known, each at its gradient (less memory), or as allowed"},
-    {KEY(train.clip_norm), kFree, range(0, kInfinity), "largest norm of all gradients together; 0: off"},
-    {KEY(train.clip_value), kFree, range(0, kInfinity), "largest size of a gradient element; 0: off"},
-    {KEY(train.label_smoothing), kFree, below(0, 1), "part of the target spread over all classes"},
-    {KEY(train.on_nan), kFree, one_of(kOnNan),
+    {KEY(train.clip_norm), kFree, kWhat, kAlways, range(0, kInfinity),
+     "largest norm of all gradients together; 0: off"},
+    {KEY(train.clip_value), kFree, kWhat, kAlways, range(0, kInfinity), "largest size of a gradient element; 0: off"},
+    {KEY(train.label_smoothing), kFree, kWhat, kAlways, below(0, 1), "part of the target spread over all classes"},
+    {KEY(train.on_nan), kFree, kWhat, kAlways, one_of(kOnNan),
      "what a non-finite loss or gradient does: end the run, or skip the update"},
-    {KEY(train.nan_patience), kFree, range(1, 1e6), "skipped updates in a row that end the run"},
-    {KEY(train.log_every), kFree, count(1), "steps between two lines of the log"},
-    {KEY(train.eval_every), kFree, range(0, 1e6), "epochs between two evaluations; 0: only at the end"},
-    {KEY(train.eval_batch), kFree, range(0, 1 << 24), "samples per evaluation batch; 0: train.batch_size"},
+    {KEY(train.nan_patience), kFree, kWhat, kSkipping, range(1, 1e6), "skipped updates in a row that end the run"},
+    {KEY(train.log_every), kFree, kHow, kAlways, count(1), "steps between two lines of the log"},
+    {KEY(train.eval_every), kFree, kHow, kAlways, range(0, 1e6), "epochs between two evaluations; 0: only at the end"},
+    {KEY(train.eval_batch), kFree, kHow, kAlways, range(0, 1 << 24),
+     "samples per evaluation batch; 0: train.batch_size"},
 
-    {KEY(checkpoint.every_steps), kFree, count(0), "steps between two checkpoints; 0: by epochs"},
-    {KEY(checkpoint.every_epochs), kFree, range(0, 1e6), "epochs between two checkpoints; 0: only at the end"},
-    {KEY(checkpoint.keep_last), kFree, range(1, 1e6), "checkpoints kept"},
-    {KEY(checkpoint.verify), kFree, one_of(kVerify), "what resume compares: hashes, or sizes only"},
-    {KEY(checkpoint.on_error), kFree, one_of(kOnError), "a checkpoint that cannot be written ends the run, or warns"},
+    {KEY(checkpoint.every_steps), kFree, kHow, kAlways, count(0), "steps between two checkpoints; 0: by epochs"},
+    {KEY(checkpoint.every_epochs), kFree, kHow, kAlways, range(0, 1e6),
+     "epochs between two checkpoints; 0: only at the end"},
+    {KEY(checkpoint.keep_last), kFree, kHow, kAlways, range(1, 1e6), "checkpoints kept"},
+    {KEY(checkpoint.verify), kFree, kHow, kAlways, one_of(kVerify), "what resume compares: hashes, or sizes only"},
+    {KEY(checkpoint.on_error), kFree, kHow, kAlways, one_of(kOnError),
+     "a checkpoint that cannot be written ends the run, or warns"},
 
-    {KEY(memory.budget), kStable, {}, "most memory that the plan may use, like \"512MiB\"; \"0\": what the device has"},
+    {KEY(memory.budget),
+     kStable,
+     kHow,
+     kAlways,
+     {},
+     "most memory that the plan may use, like \"512MiB\"; \"0\": what the device has"},
 };
 #undef KEY
 
@@ -150,6 +195,16 @@ const RecipeKey* find_recipe_key(std::string_view path) {
   const auto* key =
       std::find_if(std::begin(kKeys), std::end(kKeys), [&](const RecipeKey& k) { return k.path == path; });
   return key == std::end(kKeys) ? nullptr : key;
+}
+
+bool is_used(const RecipeKey& key, const Recipe& recipe) { return !key.use.used || key.use.used(recipe); }
+
+void reset_unused(Recipe& recipe) {
+  Recipe defaults;
+  for (const RecipeKey& key : kKeys) {
+    if (is_used(key, recipe)) continue;
+    std::visit([&](auto* field) { *field = *std::get<decltype(field)>(key.field(defaults)); }, key.field(recipe));
+  }
 }
 
 bool is_recipe_section(std::string_view path) {

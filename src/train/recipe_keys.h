@@ -27,16 +27,27 @@ struct Allowed {
   std::string_view pattern{};                   // what `matches` wants, in words
 };
 
+// When a key has an effect at all; a key that cannot have one is not accepted in silence.
+struct KeyUse {
+  bool (*used)(const Recipe&) = nullptr;  // null: always
+  std::string_view with{};                // what it needs, in words
+};
+
 struct RecipeKey {
   std::string_view path;  // "optimizer.lr"
   RecipeField (*field)(Recipe&);
-  bool stable;  // scripts may rely on it
+  bool stable;   // scripts may rely on it
+  bool numbers;  // changes what a run computes: fixed for a run and part of its hash. The others say how long, how
+                 // fast, where or how verbose
+  KeyUse use;
   Allowed allowed;
   std::string_view help;
 };
 
 std::span<const RecipeKey> recipe_keys();  // grouped by section, in the order of printing
 const RecipeKey* find_recipe_key(std::string_view path);
+bool is_used(const RecipeKey& key, const Recipe& recipe);
+void reset_unused(Recipe& recipe);  // keys without effect get their defaults, so that equal runs have equal recipes
 bool is_recipe_section(std::string_view path);  // "data", "data.augment", ...
 
 std::string type_name(const RecipeKey& key);                         // "integer", "list of numbers", ...
@@ -67,5 +78,7 @@ class RuleReport {
   virtual void fail(std::initializer_list<std::string_view> keys, const std::string& message) = 0;
 };
 void check_rules(const Recipe& recipe, RuleReport& report);
+// The rules that need the shape of the images (height, width, channels).
+void check_image_rules(const Recipe& recipe, const Ints& shape, RuleReport& report);
 
 }  // namespace lathe

@@ -2,12 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <tuple>
 #include <type_traits>
 
 #include "base/error.h"
 #include "train/recipe.h"
+#include "train/recipe_errors.h"
 #include "train/recipe_keys.h"
 #include "train/recipe_toml.h"
 
@@ -15,94 +14,39 @@ namespace lathe {
 namespace {
 
 constexpr size_t kMaxBytes = 1 << 20;
-constexpr size_t kMaxErrors = 20;
 constexpr int kMaxBrackets = 16;
 constexpr int kMaxDots = 8;
 
-// Text from outside inside a message: one line, printable, not too long.
-std::string shown(std::string_view text) {
-  constexpr size_t kMax = 60;
-  std::string out;
-  for (char c : text.substr(0, kMax)) {
-    const auto byte = static_cast<unsigned char>(c);
-    out += byte < 0x20 || byte == 0x7f ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
-  }
-  return text.size() > kMax ? out + "..." : out;
-}
-
-// Where a value was written: a position in the file, or a --set argument.
-struct Origin {
-  uint32_t line = 0, column = 0;  // line 0: --set, or set in code
-  bool set = false;
-};
-
-struct Problem {
-  Origin origin;
-  std::string text;
-};
-
-class Reader final : public RuleReport {
+class Reader {
  public:
-  Reader(Recipe& recipe, std::string file) : recipe_(recipe), file_(std::move(file)) {}
+  Reader(Recipe& recipe, std::string file) : recipe_(recipe), errors_(recipe.origins) {
+    recipe_.origins = {std::move(file), {}};
+  }
 
   void read_text(std::string_view text);
   void read_set(const std::string& set);
   void check_all();  // values and rules of the recipe as it stands
-  void finish();     // throws when there were problems
-
-  void fail(std::initializer_list<std::string_view> keys, const std::string& message) override;
+  // Keys without effect: errors, or back to their defaults.
+  void check_use();
+  void finish() { errors_.finish(); }
 
  private:
   void walk(const toml::table& table, const std::string& prefix);
-  void visit(const std::string& path, const toml::node& node, Origin key_origin);
+  void visit(const std::string& path, const toml::node& node, RecipeOrigin key_origin);
   void assign(const RecipeKey& key, const toml::node& node);
-  void check(const RecipeKey& key, Origin origin);
-  void unknown(const std::string& path, Origin origin);
-  void problem(Origin origin, std::string_view key, const std::string& message);
-  void syntax_problem(Origin origin, std::string_view message);
+  void check(const RecipeKey& key, RecipeOrigin origin);
+  void unknown(const std::string& path, RecipeOrigin origin);
   bool check_nesting(std::string_view text);
   uint32_t line_of_assertion(std::string_view text) const;
-  Origin origin_of(const toml::source_region& source) const {
+  RecipeOrigin origin_of(const toml::source_region& source) const {
     return {source.begin.line, source.begin.column, raw_set_ != nullptr};
   }
 
   Recipe& recipe_;
-  std::string file_;
-  const std::string* raw_set_ = nullptr;  // the value text while a --set is read
-  std::map<std::string_view, Origin> origins_;
-  std::vector<Problem> problems_;
-  size_t suppressed_ = 0;
+  RecipeErrors errors_;
+  const std::string* raw_set_ = nullptr;   // the value text while a --set is read
+  std::vector<std::string_view> useless_;  // keys without effect in the file by itself
 };
-
-void Reader::problem(Origin origin, std::string_view key, const std::string& message) {
-  if (problems_.size() >= kMaxErrors) {
-    ++suppressed_;
-    return;
-  }
-  std::string where;
-  if (origin.set) {
-    where = "--set ";
-  } else if (origin.line > 0) {
-    where = fmt::format("{}:{}:{}: ", file_, origin.line, origin.column);
-  }
-  problems_.push_back({origin, fmt::format("{}{}: {}", where, shown(key), message)});
-}
-
-void Reader::syntax_problem(Origin origin, std::string_view message) {
-  problems_.push_back({origin, fmt::format("{}:{}:{}: {}", file_, origin.line, origin.column, message)});
-}
-
-void Reader::finish() {
-  if (problems_.empty()) return;
-  std::stable_sort(problems_.begin(), problems_.end(), [](const Problem& a, const Problem& b) {
-    return std::tuple(a.origin.set, a.origin.line, a.origin.column) <
-           std::tuple(b.origin.set, b.origin.line, b.origin.column);
-  });
-  std::string message;
-  for (const Problem& p : problems_) message += (message.empty() ? "" : "\n") + p.text;
-  if (suppressed_ > 0) message += fmt::format("\n... and {} more errors", suppressed_);
-  throw UserError(message, Exit::bad_recipe);
-}
 
 // Deep nesting would exhaust the stack of a recursive parser or destructor; recipes need three levels. Counts open
 // brackets, and dots since the last separator (the depth of a dotted key), outside of strings and comments.
@@ -156,9 +100,9 @@ bool Reader::check_nesting(std::string_view text) {
       ++dots;
     }
     if (brackets > kMaxBrackets || dots > kMaxDots) {
-      syntax_problem({line, column},
-                     fmt::format("expected at most {} nested {}", brackets > kMaxBrackets ? kMaxBrackets : kMaxDots,
-                                 brackets > kMaxBrackets ? "brackets" : "parts of a dotted key"));
+      errors_.add_syntax({line, column},
+                         fmt::format("expected at most {} nested {}", brackets > kMaxBrackets ? kMaxBrackets : kMaxDots,
+                                     brackets > kMaxBrackets ? "brackets" : "parts of a dotted key"));
       return false;
     }
   }
@@ -213,10 +157,10 @@ bool get_value(const toml::node& node, ByteSize& out) {
 }
 
 void Reader::assign(const RecipeKey& key, const toml::node& node) {
-  const Origin origin = origin_of(node.source());
+  const RecipeOrigin origin = origin_of(node.source());
   const auto mismatch = [&](const toml::node& culprit, const std::string& suffix) {
-    problem(origin_of(culprit.source()), std::string(key.path) + suffix,
-            fmt::format("expected {}, got {}", allowed_text(key), got(culprit)));
+    errors_.add(origin_of(culprit.source()), std::string(key.path) + suffix,
+                fmt::format("expected {}, got {}", allowed_text(key), got(culprit)));
   };
   const bool ok = std::visit(
       [&](auto* p) {
@@ -254,11 +198,11 @@ void Reader::assign(const RecipeKey& key, const toml::node& node) {
         }
       },
       key.field(recipe_));
-  origins_[key.path] = origin;
+  recipe_.origins.keys[std::string(key.path)] = origin;
   if (ok) check(key, origin);
 }
 
-void Reader::check(const RecipeKey& key, Origin origin) {
+void Reader::check(const RecipeKey& key, RecipeOrigin origin) {
   const auto bad = check_value(key, recipe_);
   if (!bad) return;
   std::string path(key.path);
@@ -270,18 +214,18 @@ void Reader::check(const RecipeKey& key, Origin origin) {
     const auto words = key.path == "device.name" ? std::span<const std::string_view>(kDevices) : key.allowed.choices;
     if (const auto word = did_you_mean(**text, words)) hint = fmt::format("; did you mean \"{}\"?", *word);
   }
-  problem(origin, path, fmt::format("expected {}, got {}{}", allowed_text(key), shown(bad->got), hint));
+  errors_.add(origin, path, fmt::format("expected {}, got {}{}", allowed_text(key), shown(bad->got), hint));
 }
 
-void Reader::unknown(const std::string& path, Origin origin) {
+void Reader::unknown(const std::string& path, RecipeOrigin origin) {
   std::string hint;
-  if (problems_.size() < kMaxErrors) {
+  if (!errors_.full()) {
     if (const auto word = did_you_mean_key(path)) hint = fmt::format("; did you mean \"{}\"?", *word);
   }
-  problem(origin, path, "unknown key" + hint);
+  errors_.add(origin, path, "unknown key" + hint);
 }
 
-void Reader::visit(const std::string& path, const toml::node& node, Origin key_origin) {
+void Reader::visit(const std::string& path, const toml::node& node, RecipeOrigin key_origin) {
   if (const RecipeKey* key = find_recipe_key(path)) {
     assign(*key, node);
   } else if (path == "device" && node.is_value()) {
@@ -291,7 +235,7 @@ void Reader::visit(const std::string& path, const toml::node& node, Origin key_o
   } else if (const auto* table = node.as_table()) {
     walk(*table, path + ".");
   } else {
-    problem(origin_of(node.source()), path, fmt::format("expected a table, got {}", got(node)));
+    errors_.add(origin_of(node.source()), path, fmt::format("expected a table, got {}", got(node)));
   }
 }
 
@@ -319,24 +263,30 @@ uint32_t Reader::line_of_assertion(std::string_view text) const {
 
 void Reader::read_text(std::string_view text) {
   if (text.size() > kMaxBytes) {
-    syntax_problem({1, 1}, fmt::format("expected a recipe of at most {} bytes, got {}", kMaxBytes, text.size()));
+    errors_.add_syntax({1, 1}, fmt::format("expected a recipe of at most {} bytes, got {}", kMaxBytes, text.size()));
     return;
   }
   if (!check_nesting(text)) return;
   try {
-    walk(toml::parse(text, std::string_view(file_)), "");
+    walk(toml::parse(text, std::string_view(recipe_.origins.file)), "");
   } catch (const toml::parse_error& error) {
     const auto& at = error.source().begin;
-    syntax_problem({at.line, at.column}, shown(error.description()));
+    errors_.add_syntax({at.line, at.column}, shown(error.description()));
   } catch (const TomlAssertion&) {
-    syntax_problem({line_of_assertion(text), 1}, "expected a key or a table header");
+    errors_.add_syntax({line_of_assertion(text), 1}, "expected a key or a table header");
   }
+  // A written-out recipe has every key: one that has no effect must have its default.
+  const Recipe defaults;
+  for (const RecipeKey& key : recipe_keys())
+    if (recipe_.origins.keys.count(key.path) && !is_used(key, recipe_) &&
+        value_text(key, recipe_) != value_text(key, defaults))
+      useless_.push_back(key.path);
 }
 
 void Reader::read_set(const std::string& set) {
   const size_t equal = set.find('=');
   if (equal == set.npos || equal == 0) {
-    problem({0, 0, true}, shown(set), "expected key=value");
+    errors_.add({0, 0, true}, shown(set), "expected key=value");
     return;
   }
   const std::string path = set.substr(0, equal), raw = set.substr(equal + 1);
@@ -345,7 +295,7 @@ void Reader::read_set(const std::string& set) {
   const bool is_list = key && type_name(*key).substr(0, 4) == "list";
   toml::table table;
   // The value as TOML; a list may come without its brackets; all else is a string.
-  const size_t before = problems_.size();
+  const size_t before = errors_.count();
   const auto parse = [&](const std::string& text) {
     if (raw.size() > kMaxBytes || !check_nesting(text)) return false;
     try {
@@ -361,28 +311,29 @@ void Reader::read_set(const std::string& set) {
     table = toml::table{};
     table.insert("v", raw.substr(0, kMaxBytes));
   }
-  problems_.resize(before);
+  errors_.drop_from(before);
   visit(path, *table.get("v"), {0, 0, true});
   raw_set_ = nullptr;
 }
 
-void Reader::fail(std::initializer_list<std::string_view> keys, const std::string& message) {
-  // The first of the keys that was written somewhere is where to look.
-  for (std::string_view key : keys) {
-    const auto found = origins_.find(key);
-    if (found == origins_.end()) continue;
-    const bool named = key == *keys.begin();
-    return problem(found->second, named ? key : *keys.begin(), message);
-  }
-  problem({}, *keys.begin(), message);
-}
-
 void Reader::check_all() {
   for (const RecipeKey& key : recipe_keys()) {
-    if (!origins_.count(key.path)) check(key, {});
+    if (!recipe_.origins.keys.count(key.path)) check(key, {});
   }
   // Rules read several values: they say nothing useful while one of them is wrong.
-  if (problems_.empty()) check_rules(recipe_, *this);
+  if (errors_.count() == 0) check_rules(recipe_, errors_);
+}
+
+void Reader::check_use() {
+  if (errors_.count() > 0) return;
+  for (const RecipeKey& key : recipe_keys()) {
+    const auto found = recipe_.origins.keys.find(key.path);
+    if (found == recipe_.origins.keys.end() || is_used(key, recipe_)) continue;
+    const bool in_vain = found->second.set || std::find(useless_.begin(), useless_.end(), key.path) != useless_.end();
+    if (in_vain)
+      errors_.add(found->second, key.path, fmt::format("has no effect: it is for {} only; remove it", key.use.with));
+  }
+  reset_unused(recipe_);
 }
 
 std::string stem(const std::string& file) {
@@ -399,6 +350,7 @@ Recipe parse_recipe(std::string_view text, const std::string& file, const Sets& 
   reader.read_text(text);
   for (const std::string& set : sets) reader.read_set(set);
   reader.check_all();
+  reader.check_use();
   reader.finish();
   if (recipe.name.empty()) {
     recipe.name = stem(file);

@@ -31,11 +31,6 @@ void check_data(const Recipe& r, RuleReport& report) {
                             text ? "images (\"fashion_mnist\", \"synthetic\" or \"idx\")" : "\"text\"", r.model.family,
                             r.data.source));
   }
-  const AugmentRecipe& augment = r.data.augment;
-  if (text && augment != AugmentRecipe{}) {
-    report.fail({"data.augment.flip", "data.augment.crop", "data.augment.rotate", "data.augment.cutout", "data.source"},
-                "expected no augmentation for text");
-  }
   const int64_t batch = r.train.batch_size;
   if (r.data.train_samples > 0) {
     const auto held_out = static_cast<int64_t>(r.data.validation * static_cast<double>(r.data.train_samples));
@@ -51,26 +46,7 @@ void check_data(const Recipe& r, RuleReport& report) {
         {"data.normalize.std", "data.normalize.mean"},
         fmt::format("expected as many numbers as data.normalize.mean ({}), got {}", mean.size(), deviation.size()));
   }
-  const Ints shape = known_image_shape(r);
-  if (text || shape.size() != 3) return;
-  if (mean.size() != 1 && static_cast<int64_t>(mean.size()) != shape[2]) {
-    report.fail({"data.normalize.mean"},
-                fmt::format("expected 1 number or one for each of {} channels, got {}", shape[2], mean.size()));
-  }
-  const int64_t side = std::min(shape[0], shape[1]);
-  if (augment.crop >= side) {
-    report.fail({"data.augment.crop"}, fmt::format("expected less than the image side {}, got {}", side, augment.crop));
-  }
-  if (augment.cutout > side) {
-    report.fail({"data.augment.cutout"},
-                fmt::format("expected at most the image side {}, got {}", side, augment.cutout));
-  }
-  const auto halvings = static_cast<int64_t>(r.model.channels.size());
-  if (r.model.family == "cnn" && side >> halvings == 0) {
-    report.fail({"model.channels"},
-                fmt::format("expected few enough stages for images of {} x {} (each halves the image), got {}",
-                            shape[0], shape[1], halvings));
-  }
+  if (const Ints shape = known_image_shape(r); !shape.empty()) check_image_rules(r, shape, report);
 }
 
 void check_model(const Recipe& r, RuleReport& report) {
@@ -117,6 +93,29 @@ void check_train(const Recipe& r, RuleReport& report) {
 }
 
 }  // namespace
+
+void check_image_rules(const Recipe& r, const Ints& shape, RuleReport& report) {
+  const Doubles& mean = r.data.normalize.mean;
+  const AugmentRecipe& augment = r.data.augment;
+  if (mean.size() != 1 && static_cast<int64_t>(mean.size()) != shape[2]) {
+    report.fail({"data.normalize.mean"},
+                fmt::format("expected 1 number or one for each of {} channels, got {}", shape[2], mean.size()));
+  }
+  const int64_t side = std::min(shape[0], shape[1]);
+  if (augment.crop >= side) {
+    report.fail({"data.augment.crop"}, fmt::format("expected less than the image side {}, got {}", side, augment.crop));
+  }
+  if (augment.cutout > side) {
+    report.fail({"data.augment.cutout"},
+                fmt::format("expected at most the image side {}, got {}", side, augment.cutout));
+  }
+  const auto halvings = static_cast<int64_t>(r.model.channels.size());
+  if (r.model.family == "cnn" && side >> halvings == 0) {
+    report.fail({"model.channels"},
+                fmt::format("expected few enough stages for images of {} x {} (each halves the image), got {}",
+                            shape[0], shape[1], halvings));
+  }
+}
 
 void check_rules(const Recipe& recipe, RuleReport& report) {
   check_data(recipe, report);

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "train/recipe_errors.h"
 #include "train/recipe_keys.h"
 
 namespace lathe {
@@ -67,7 +68,9 @@ TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
       {"device = 3", "a.toml:1:10: device.name: expected \"cpu\", \"ref\", \"opencl\" or \"opencl:N\", got 3"},
       {"[optimizer]\nlr = \"fast\"", "a.toml:2:6: optimizer.lr: expected a number above 0 to 1000, got \"fast\""},
       {"[memory]\nbudget = \"5 apples\"",
-       "a.toml:2:10: memory.budget: expected a size like \"512MiB\", got \"5 apples\""},
+       "a.toml:2:10: memory.budget: expected a size like \"512MiB\": a number of B, KiB, MiB, GiB, TiB (1024) or KB, "
+       "MB, GB, "
+       "TB (1000), got \"5 apples\""},
       {"[memory]\nbudget = \"-1\"", "memory.budget: expected a size"},
       {"[memory]\nbudget = -5", "memory.budget: expected a size"},
       {"[memory]\nbudget = \"999999999TiB\"", "memory.budget: expected a size"},
@@ -124,7 +127,12 @@ TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
       {"[data]\nsource = \"text\"\n[model]\nfamily = \"gpt\"\nvocab = 300",
        "a.toml:5:9: model.vocab: expected at most 256"},
       {"[data]\nsource = \"text\"\naugment.flip = true\n[model]\nfamily = \"gpt\"",
-       "a.toml:3:16: data.augment.flip: expected no augmentation"},
+       "a.toml:3:16: data.augment.flip: has no effect: it is for images only; remove it"},
+      {"[optimizer]\nname = \"sgd\"\nbeta1 = 0.5",
+       "a.toml:3:9: optimizer.beta1: has no effect: it is for optimizer.name = \"adam\" or \"adamw\" only; remove it"},
+      {"[schedule]\ngamma = 0.5", "a.toml:2:9: schedule.gamma: has no effect: it is for schedule.name = \"step\" only"},
+      {"[model]\nchannels = [1]", "a.toml:2:12: model.channels: has no effect"},
+      {"[train]\nsteps = 5\nepochs = 3", "a.toml:3:10: train.epochs: has no effect: it is for train.steps = 0 only"},
       {"[data]\nsource = \"text\"", "a.toml:2:10: data.source: expected images"},
       {"[model]\nfamily = \"gpt\"",
        "a.toml:2:10: data.source: expected \"text\" for model.family = \"gpt\", got \"fashion_mnist\""},
@@ -212,7 +220,7 @@ TEST(Recipe, AcceptsBomAndWindowsLines) {
 TEST(Recipe, ReadsEveryKind) {
   const Recipe r = parse_recipe(
       "name = \"x\"\nseed = 7\ndevice = \"opencl:1\"\n"
-      "[data]\nnormalize = { mean = 0.5, std = [2] }\n[model]\nhidden = 64\nbatch_norm = false\n"
+      "[data]\nnormalize = { mean = 0.5, std = [2] }\n[model]\nfamily = \"cnn\"\nchannels = 8\nbatch_norm = false\n"
       "[optimizer]\nlr = 1\n[memory]\nbudget = \"1.5GiB\"\n",
       "a.toml");
   EXPECT_EQ(r.name, "x");
@@ -220,11 +228,11 @@ TEST(Recipe, ReadsEveryKind) {
   EXPECT_EQ(r.device.name, "opencl:1");
   EXPECT_EQ(r.data.normalize.mean, Doubles{0.5});
   EXPECT_EQ(r.data.normalize.std, Doubles{2});
-  EXPECT_EQ(r.model.hidden, Ints{64});
+  EXPECT_EQ(r.model.channels, Ints{8});
   EXPECT_FALSE(r.model.batch_norm);
   EXPECT_EQ(r.optimizer.lr, 1.0);
   EXPECT_EQ(r.memory.budget.bytes, int64_t{3} << 29);
-  EXPECT_EQ(parse_recipe("[device]\nname = \"ref\"\nthreads = 2", "a.toml").device, (DeviceRecipe{"ref", 2}));
+  EXPECT_EQ(parse_recipe("[device]\nname = \"cpu\"\nthreads = 2", "a.toml").device, (DeviceRecipe{"cpu", 2}));
   EXPECT_EQ(parse_recipe("", "dir/my run.v2.toml").name, "recipe");
   EXPECT_EQ(parse_recipe("", "dir/run.v2.toml").name, "run.v2");
 }
@@ -245,10 +253,10 @@ TEST(Recipe, SizesParse) {
 TEST(RecipeSets, OverrideInOrderAndAnyForm) {
   const std::string text = "device = \"cpu\"\n[train]\nepochs = 3\n";
   const auto with = [&](const Sets& sets) { return parse_recipe(text, "a.toml", sets); };
-  EXPECT_EQ(with({"device=opencl", "device.threads=3"}).device, (DeviceRecipe{"opencl", 3}));
-  EXPECT_EQ(with({"device.threads=3", "device=opencl:0"}).device, (DeviceRecipe{"opencl:0", 3}));
+  EXPECT_EQ(with({"device=opencl", "device=cpu", "device.threads=3"}).device, (DeviceRecipe{"cpu", 3}));
+  EXPECT_EQ(with({"device=opencl:0"}).device, (DeviceRecipe{"opencl:0", 0}));
   EXPECT_EQ(with({"device.name=ref"}).device.name, "ref");
-  EXPECT_EQ(with({"device={name=\"ref\", threads=2}"}).device, (DeviceRecipe{"ref", 2}));
+  EXPECT_EQ(with({"device={name=\"cpu\", threads=2}"}).device, (DeviceRecipe{"cpu", 2}));
   EXPECT_EQ(with({"train.epochs=5", "train.epochs=6"}).train.epochs, 6);
   EXPECT_EQ(with({"optimizer.name=adam"}).optimizer.name, "adam");
   EXPECT_EQ(with({"optimizer.name=\"adam\""}).optimizer.name, "adam");
@@ -296,11 +304,15 @@ TEST(Recipe, PrintsAndParsesBack) {
   r.name = "odd";
   r.seed = 2147483647;
   r.data.path = "a \"b\" \\ \t\n\x01 \xc3\xa9";
+  r.data.source = "idx";
+  EXPECT_EQ(parse_recipe(to_toml(r), "x.toml"), r) << to_toml(r);
+  r.data.path.clear();
   r.data.normalize = {{0.1, 1e-300, -3}, {1e5, 1.0 / 3, 2}};
   r.data.source = "synthetic";
   r.data.shape = {5, 6, 3};
   r.model.hidden = {};
   r.optimizer.lr = 0.1 + 0.2;
+  r.optimizer.name = "adam";
   r.optimizer.eps = 1e-12;
   r.memory.budget = {1234567};
   validate(r);
@@ -313,6 +325,67 @@ TEST(Recipe, PrintsAndParsesBack) {
     const std::string line = "\n" + std::string(key.path.substr(key.path.rfind('.') + 1)) + " = ";
     EXPECT_NE(("\n" + text).find(line), std::string::npos) << key.path;
   }
+}
+
+TEST(Recipe, KeysWithoutEffect) {
+  // In a --set: always an error, whatever the value.
+  EXPECT_NE(error_of("", {"optimizer.beta1=0.9"}).find("--set optimizer.beta1: has no effect"), std::string::npos);
+  EXPECT_NE(error_of("", {"train.steps=3", "train.epochs=2"}).find("--set train.epochs"), std::string::npos);
+  EXPECT_NE(error_of("[train]\nsteps = 5", {"train.epochs=2"}).find("--set train.epochs"), std::string::npos);
+  // A --set may give a key of the file its effect, or take it.
+  EXPECT_EQ(parse_recipe("optimizer.beta1 = 0.5", "a.toml", {"optimizer.name=adam"}).optimizer.beta1, 0.5);
+  const Recipe taken =
+      parse_recipe("optimizer.momentum = 0.5\n[train]\nepochs = 3", "a.toml", {"optimizer.name=adam", "train.steps=7"});
+  EXPECT_EQ(taken.optimizer.momentum, Recipe{}.optimizer.momentum);
+  EXPECT_EQ(taken.train.epochs, Recipe{}.train.epochs);
+  EXPECT_EQ(parse_recipe(to_toml(taken), "a.toml"), taken);
+  // A file may write out the defaults.
+  EXPECT_EQ(error_of("[schedule]\ngamma = 0.1"), "no error");
+}
+
+TEST(Recipe, TheHashCoversWhatChangesNumbers) {
+  const Recipe base = parse_recipe("", "x.toml");
+  const std::string hash = recipe_hash(base, {});
+  const auto with = [&](const Sets& sets) { return recipe_hash(parse_recipe("", "x.toml", sets), {}); };
+  for (const Sets& same : {Sets{"name=other"},
+                           {"device=ref"},
+                           {"train.epochs=3"},
+                           {"train.steps=3"},
+                           {"train.log_every=3"},
+                           {"checkpoint.keep_last=9"},
+                           {"memory.budget=1GiB"},
+                           {"data.threads=3"},
+                           {"data.prefetch=7"},
+                           {"data.path=/x"}})
+    EXPECT_EQ(with(same), hash) << same[0];
+  for (const Sets& other : {Sets{"seed=1"},
+                            {"train.batch_size=64"},
+                            {"train.update=after_all"},
+                            {"optimizer.lr=0.2"},
+                            {"model.hidden=[3]"},
+                            {"data.augment.flip=true"},
+                            {"schedule.warmup_steps=1"}})
+    EXPECT_NE(with(other), hash) << other[0];
+  EXPECT_NE(recipe_hash(base, {"fuse"}), hash);
+  EXPECT_EQ(recipe_hash(base, {"fuse", "cse"}), recipe_hash(base, {"cse", "fuse", "cse"}));
+  EXPECT_TRUE(changes_numbers("seed"));
+  EXPECT_FALSE(changes_numbers("train.epochs"));
+}
+
+TEST(Recipe, ErrorsFoundLaterKnowTheirPlace) {
+  const auto error = [](const Recipe& r) {
+    try {
+      throw_recipe_error(r, {"data.classes", "data.source"}, "expected more");
+    } catch (const UserError& e) {
+      EXPECT_EQ(e.exit_code(), Exit::bad_recipe);
+      return std::string(e.what());
+    }
+  };
+  EXPECT_EQ(error(parse_recipe("[data]\n  classes = 10", "a.toml")), "a.toml:2:13: data.classes: expected more");
+  EXPECT_EQ(error(parse_recipe("[data]\nsource = \"synthetic\"", "a.toml")),
+            "a.toml:2:10: data.classes: expected more");
+  EXPECT_EQ(error(parse_recipe("", "a.toml", {"data.classes=10"})), "--set data.classes: expected more");
+  EXPECT_EQ(error(Recipe{}), "data.classes: expected more");
 }
 
 TEST(Recipe, EachKeyIsPrintedCheckedAndCompared) {
@@ -392,6 +465,8 @@ TEST(BuiltinRecipes, UnknownNamesListThem) {
   EXPECT_NE(message("fashion_mist").find("did you mean \"fashion_mnist\"?"), std::string::npos);
   EXPECT_NE(message("zzz").find("fashion_mnist, gpt_tiny, mlp"), std::string::npos) << message("zzz");
   EXPECT_NE(message("/no/such.toml").find("/no/such.toml: no such file"), std::string::npos);
+  EXPECT_NE(message("/dev").find("/dev: expected a recipe file, got a directory"), std::string::npos);
+  EXPECT_NE(message("/dev/null").find("got a FIFO, device or socket"), std::string::npos);
 }
 
 TEST(RecipeFile, LoadsFromDisk) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "train/recipe.h"
+#include "train/recipe_keys.h"
 
 namespace lathe {
 namespace {
@@ -64,6 +65,7 @@ Recipe tiny_twin(const Recipe& recipe) {
   at_most(r.train.eval_batch, 4);
   at_most(r.checkpoint.every_steps, 2);
   r.memory.budget = {};
+  reset_unused(r);
   return r;
 }
 

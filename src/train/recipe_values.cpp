@@ -118,7 +118,7 @@ std::string allowed_text(const RecipeKey& key) {
         } else if constexpr (std::is_same_v<T, Doubles>) {
           return fmt::format("a list of {}numbers{}", items_text(allowed), range_text(allowed));
         } else if constexpr (std::is_same_v<T, ByteSize>) {
-          return "a size like \"512MiB\"";
+          return "a size like \"512MiB\": a number of B, KiB, MiB, GiB, TiB (1024) or KB, MB, GB, TB (1000)";
         } else if (!allowed.choices.empty()) {
           std::string text = "one of ";
           for (std::string_view choice : allowed.choices) {

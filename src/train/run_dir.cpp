@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstring>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -48,8 +50,21 @@ MetricsLog::MetricsLog(io::Fs& fs, const std::string& path, int64_t step) {
 
 MetricsLog::~MetricsLog() { std::fclose(file_); }
 
-void MetricsLog::write(const nlohmann::ordered_json& json) {
-  const std::string line = json.dump() + "\n";
+void MetricsLog::write(std::initializer_list<Metric> metrics) {
+  fmt::memory_buffer line;  // its own 500 bytes are enough: no allocation
+  const auto to = std::back_inserter(line);
+  for (const Metric& m : metrics) {
+    fmt::format_to(to, "{}\"{}\":", line.size() == 0 ? "{" : ",", m.name);
+    if (const auto* whole = std::get_if<int64_t>(&m.value))
+      fmt::format_to(to, "{}", *whole);
+    else if (const double number = std::get<double>(m.value); !std::isfinite(number))
+      fmt::format_to(to, "null");
+    else if (number == std::floor(number) && std::fabs(number) < 1e15)
+      fmt::format_to(to, "{:.1f}", number);
+    else
+      fmt::format_to(to, "{}", number);
+  }
+  fmt::format_to(to, "}}\n");
   if (std::fwrite(line.data(), 1, line.size(), file_) != line.size() || std::fflush(file_) != 0)
     throw UserError(fmt::format("metrics.jsonl: cannot be written: {}", std::strerror(errno)), Exit::io_error);
 }

@@ -1,17 +1,25 @@
 // Files of a run directory apart from the checkpoints.
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
+#include <initializer_list>
 #include <string>
+#include <variant>
 
 #include "io/fs.h"
-#include "nlohmann/json_fwd.hpp"
 
 namespace lathe {
 
 std::string read_text(io::Fs&, const std::string& path, int64_t limit = 1 << 20);
 // Written beside and renamed: a reader sees the old or the new text, never half of it.
 void replace_text(io::Fs&, const std::string& path, const std::string& text);
+
+// One value of a line; a non-finite number is written as null.
+struct Metric {
+  const char* name;
+  std::variant<int64_t, double> value;
+};
 
 // metrics.jsonl: one JSON object a line, appended. Opening it for a resumed run drops lines past `step`.
 class MetricsLog {
@@ -20,7 +28,7 @@ class MetricsLog {
   ~MetricsLog();
   MetricsLog(const MetricsLog&) = delete;
   MetricsLog& operator=(const MetricsLog&) = delete;
-  void write(const nlohmann::ordered_json&);
+  void write(std::initializer_list<Metric>);  // allocates nothing
   void sync();
 
  private:

@@ -1,13 +1,12 @@
 #include "train/trainer.h"
 
-#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "backend/cpu/isa.h"
 #include "io/checkpoint.h"
@@ -15,6 +14,7 @@
 #include "nn/schedule.h"
 #include "run/peak.h"
 #include "train/evaluation.h"
+#include "train/outside.h"
 #include "train/progress.h"
 #include "train/run_dir.h"
 #include "train/signals.h"
@@ -24,22 +24,12 @@ namespace lathe {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Json = nlohmann::ordered_json;
 
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 std::string job_id() {
   const char* slurm = std::getenv("SLURM_JOB_ID");
   return slurm && io::is_plain_name(slurm) ? slurm : std::to_string(getpid());
-}
-
-// Keys that may differ between a checkpoint's recipe and the one it is resumed with: they change how long, how fast,
-// where or how verbose a run is. (A cosine schedule depends on its length: restore() warns.)
-bool may_differ(const std::string& key) {
-  for (const char* free : {"name", "device.", "train.epochs", "train.steps", "train.log_every", "train.eval_every",
-                           "train.eval_batch", "checkpoint.", "memory.", "data.threads", "data.prefetch", "data.path"})
-    if (key.starts_with(free)) return true;
-  return false;
 }
 
 ScheduleConfig schedule_config(const Compiled& c) {
@@ -53,37 +43,6 @@ ScheduleConfig schedule_config(const Compiled& c) {
           .gamma = s.gamma};
 }
 
-data::LoaderConfig loader_config(const Recipe& r) {
-  data::LoaderConfig l;
-  l.seed = static_cast<uint64_t>(r.seed);
-  l.batch = r.train.batch_size;
-  l.augment = {.flip = r.data.augment.flip,
-               .crop = r.data.augment.crop,
-               .rotate = r.data.augment.rotate,
-               .cutout = r.data.augment.cutout};
-  l.threads = static_cast<int>(r.data.threads);
-  return l;
-}
-
-// What makes two runs compute the same: the recipe without the keys that may differ.
-std::string recipe_hash(const Recipe& r) {
-  Recipe same = r;
-  const Recipe none;
-  same.name.clear();
-  same.device = none.device;
-  same.train.epochs = none.train.epochs;
-  same.train.steps = none.train.steps;
-  same.train.log_every = none.train.log_every;
-  same.train.eval_every = none.train.eval_every;
-  same.train.eval_batch = none.train.eval_batch;
-  same.checkpoint = none.checkpoint;
-  same.memory = none.memory;
-  same.data.threads = none.data.threads;
-  same.data.prefetch = none.data.prefetch;
-  same.data.path.clear();
-  return io::hash_bytes(io::bytes_of(to_toml(same)));
-}
-
 class Trainer {
  public:
   Trainer(const Recipe& r, const TrainOptions& o)
@@ -93,11 +52,12 @@ class Trainer {
         checkpoints_(io::join_path(o.out, "checkpoints")) {
     // All that can fail without a directory comes first: a run that cannot start leaves nothing behind.
     dataset_ = open_dataset(r);
-    c_ = compile(r, dataset_.spec(), o.compile);
+    c_ = compile(r, dataset_.spec, o.compile);
+    result_.outside_estimated = estimate_outside(c_, c_.data.resident_bytes);
     const DeviceName device = parse_device_name(r.device.name);
     executor_ = std::make_unique<Executor>(
         c_.set, find_backend(device.backend).open({device.index, static_cast<int>(r.device.threads)}), c_.executor);
-    loader_ = std::make_unique<data::Loader>(*dataset_.train, loader_config(r),
+    loader_ = std::make_unique<data::Loader>(*dataset_.train, c_.loader,
                                              loader_slots(*executor_, 0, c_.executor.slots - 2, true));
     if (c_.has("eval")) evaluation_ = std::make_unique<Evaluation>(c_, *executor_, *dataset_.eval);
     terms_per_sample_ = c_.data.sample.dtype == DType::i32 ? c_.data.sample.numel() : 1;
@@ -152,7 +112,7 @@ class Trainer {
     if (options_.resume && io::info_at(fs_, path) && !io::list_steps(fs_, checkpoints_).empty()) {
       std::vector<std::string> keys;
       for (const RecipeDifference& d : diff(parse_recipe(read_text(fs_, path), path), r))
-        if (!may_differ(d.key)) keys.push_back(fmt::format("{}: {} in the run, {} now", d.key, d.a, d.b));
+        if (changes_numbers(d.key)) keys.push_back(fmt::format("{}: {} in the run, {} now", d.key, d.a, d.b));
       if (!keys.empty())
         throw UserError(fmt::format("{}: the checkpoints belong to another recipe; {}; resume with the run's recipe, "
                                     "or choose another --out",
@@ -179,6 +139,7 @@ class Trainer {
       progress_.note(fmt::format(
           "warning: the checkpoint was made with {}, this run computes with {}: results will differ in the last bits",
           found->manifest.isa, instruction_set()));
+    check_same_passes(*found);
     load_state(*executor_, c_.state, fs_, io::join_path(found->path, kModelFile), false);
     load_state(*executor_, c_.state, fs_, io::join_path(found->path, kOptimizerFile), true);
     step_ = found->manifest.step;
@@ -196,6 +157,26 @@ class Trainer {
     skipped_ = info("skipped");
     skipped_in_a_row_ = info("skipped_in_a_row");
     progress_.note(fmt::format("resumed at step {} from {}", step_, found->path));
+  }
+
+  const std::vector<std::string>& disabled_passes() const { return options_.compile.passes.disabled; }
+
+  std::string disabled_text() const {
+    std::vector<std::string> names = disabled_passes();
+    std::ranges::sort(names);
+    return fmt::format("{}", fmt::join(names, " "));
+  }
+
+  // The recipe was compared before, key by key; passes are no part of it. A checkpoint made by other means says
+  // nothing.
+  void check_same_passes(const io::Checkpoint& found) const {
+    const auto passes = found.manifest.info.find("disabled_passes");
+    if (passes == found.manifest.info.end() || passes->second == disabled_text()) return;
+    const auto named = [](const std::string& names) { return names.empty() ? std::string("no pass") : names; };
+    throw UserError(fmt::format("{}: was written by a run with {} disabled, this one has {}: it would compute other "
+                                "numbers; resume with the same --disable-pass, or choose another --out",
+                                found.path, named(passes->second), named(disabled_text())),
+                    Exit::bad_recipe);
   }
 
   // What equal bits are promised for.
@@ -276,6 +257,7 @@ class Trainer {
     return accepted_;
   }
 
+  // Allocates nothing, log lines and evaluations included; a refused step and a checkpoint may.
   void after_step(bool accepted) {
     const bool last = step_ == c_.schedule.total_steps;
     const bool epoch_end = step_ % c_.schedule.steps_per_epoch == 0;
@@ -285,13 +267,13 @@ class Trainer {
       refuse();
     else
       skipped_in_a_row_ = 0;
-    if (step_ % c_.recipe.train.log_every == 0 || last || !accepted)
-      log_->write(Json{{"step", step_},
-                       {"epoch", epoch},
-                       {"loss", loss_},
-                       {"lr", lr},
-                       {"grad_norm", grad_norm_},
-                       {"skipped", skipped_}});
+    if (step_ == 1 || step_ % c_.recipe.train.log_every == 0 || last || !accepted)
+      log_->write({{"step", step_},
+                   {"epoch", epoch},
+                   {"loss", loss_},
+                   {"lr", lr},
+                   {"grad_norm", grad_norm_},
+                   {"skipped", skipped_}});
     if (accepted) smooth_loss_ = smooth_loss_ ? 0.95 * *smooth_loss_ + 0.05 * loss_ : loss_;
     const double rate = static_cast<double>(samples_) / result_.seconds;
     const double per_step = result_.seconds / static_cast<double>(step_ - first_step_);
@@ -318,7 +300,7 @@ class Trainer {
       return;
     }
     progress_.finish();
-    log_->write(Json{{"step", step_}, {"loss", loss_}, {"grad_norm", grad_norm_}, {"skipped", skipped_}});
+    log_->write({{"step", step_}, {"loss", loss_}, {"grad_norm", grad_norm_}, {"skipped", skipped_}});
     throw UserError(fmt::format(
         "{} (epoch {}, first batch {}, {} refused in a row); lower optimizer.lr, set train.clip_norm, or go on past "
         "single ones with train.on_nan = \"skip\"; the last checkpoint is intact: {}",
@@ -327,9 +309,11 @@ class Trainer {
 
   void evaluate_now() {
     eval_ = evaluation_->run();
-    log_->write(Json{{"step", step_}, {"eval_loss", eval_->loss}, {"eval_accuracy", eval_->accuracy}});
-    progress_.note(fmt::format("epoch {}: test loss {:.4f}, accuracy {:.2f} %", c_.schedule.epoch_of(step_),
-                               eval_->loss, 100 * eval_->accuracy));
+    log_->write({{"step", step_}, {"eval_loss", eval_->loss}, {"eval_accuracy", eval_->accuracy}});
+    fmt::memory_buffer text;
+    fmt::format_to(std::back_inserter(text), "epoch {}: test loss {:.4f}, accuracy {:.2f} %",
+                   c_.schedule.epoch_of(step_), eval_->loss, 100 * eval_->accuracy);
+    progress_.note({text.data(), text.size()});
   }
 
   // A refused step changed nothing, so what is saved after one is the last good state.
@@ -339,12 +323,13 @@ class Trainer {
       const auto files = state_files(*executor_, c_.state);
       io::Manifest about;
       about.step = step_;
-      about.recipe_hash = recipe_hash(c_.recipe);
+      about.recipe_hash = recipe_hash(c_.recipe, disabled_passes());
       about.software = fmt::format("lathe {}", kVersion);
       about.isa = instruction_set();
       about.info = {{"skipped", std::to_string(skipped_)},
                     {"skipped_in_a_row", std::to_string(skipped_in_a_row_)},
-                    {"total_steps", std::to_string(c_.schedule.total_steps)}};
+                    {"total_steps", std::to_string(c_.schedule.total_steps)},
+                    {"disabled_passes", disabled_text()}};
       log_->sync();
       io::publish_checkpoint(fs_, checkpoints_, job_id(), about, files);
       retention_->apply(fs_, checkpoints_, notes);
@@ -369,13 +354,14 @@ class Trainer {
     result_.samples_per_second = result_.seconds > 0 ? static_cast<double>(samples_) / result_.seconds : 0;
     result_.flops_per_second =
         result_.seconds > 0 ? step_flops() * static_cast<double>(step_ - first_step_) / result_.seconds : 0;
-    result_.memory = executor_->predicted();
-    result_.allocated = executor_->allocated();
+    result_.memory = c_.memory();
+    result_.allocated = executor_->allocated() + loader_->scratch_bytes() + dataset_.resident_bytes;
+    LATHE_CHECK(result_.allocated == result_.memory.total(), "allocated {}, planned {}", result_.allocated,
+                result_.memory.total());
     result_.wait_seconds = loader_->waited_seconds();
     result_.out = options_.out;
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
-    result_.resident_bytes = int64_t{usage.ru_maxrss} * 1024;
+    result_.resident_bytes = resident_peak();
+    result_.outside_measured = measure_outside(c_);
     if (!result_.preempted && options_.measure_peak) {
       const DeviceName device = parse_device_name(c_.recipe.device.name);
       executor_.reset();

@@ -36,9 +36,10 @@ struct TrainResult {
   double peak_flops = 0;  // measured on this device
   RunMemory memory;
   int64_t allocated = 0;
-  int64_t resident_bytes = 0;  // peak of the process
-  double wait_seconds = 0;     // waiting for data
-  double start_seconds = 0;    // from the call to the first step
+  int64_t resident_bytes = 0;                           // peak of the process
+  int64_t outside_estimated = 0, outside_measured = 0;  // beside what Lathe requests (train/outside.h)
+  double wait_seconds = 0;                              // waiting for data
+  double start_seconds = 0;                             // from the call to the first step
   std::string out;
 };
 
@@ -61,9 +62,9 @@ struct Prediction {
   std::string text;  // token models: the continuation
 };
 // Images: .pgm/.ppm, IDX (all images of the file) or "test:N" / "test:A-B" of the recipe's evaluation data. Tokens:
-// text files, continued by `tokens` bytes, always the most likely one.
+// text files, continued by `tokens` bytes (default 64), always the most likely one; an error for images.
 std::vector<Prediction> predict(const std::string& run, const std::vector<std::string>& inputs,
-                                const std::vector<std::string>& sets, int64_t tokens = 64);
+                                const std::vector<std::string>& sets, std::optional<int64_t> tokens = {});
 
 // The recipe stored in a run directory, with overrides.
 Recipe load_run_recipe(const std::string& run, const std::vector<std::string>& sets);

@@ -63,6 +63,16 @@ DEFAULTS = {"optimizer.momentum": 0.0, "optimizer.nesterov": False, "optimizer.b
             "schedule.min_lr": 0.0, "train.accumulate": 1, "train.clip_norm": 0.0, "train.clip_value": 0.0,
             "train.label_smoothing": 0.0}
 
+USED_WITH = {"optimizer.momentum": ("sgd",), "optimizer.nesterov": ("sgd",), "optimizer.beta1": ("adam", "adamw"),
+             "optimizer.beta2": ("adam", "adamw"), "optimizer.eps": ("adam", "adamw"), "schedule.min_lr": ("cosine",)}
+
+
+def effective(keys):
+    """Without the keys that this optimizer and this schedule do not read: Lathe refuses those."""
+    names = keys["optimizer.name"], keys["schedule.name"]
+    return {k: v for k, v in keys.items() if not set(USED_WITH.get(k, names)).isdisjoint(names)}
+
+
 FASHION_FOLDER = pathlib.Path("/usr/share/datasets/fashion-mnist")
 
 

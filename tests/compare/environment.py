@@ -2,8 +2,7 @@
 
 A script calls enter() first: it returns inside the venv, having started the script again there. Exit code 77 means that
 the packages are not to be had here (PyPI out of reach), which ctest reports as skipped; anything else that goes wrong
-is a failure. LATHE_COMPARE_PIP adds arguments to pip, for example
-`--extra-index-url https://download.pytorch.org/whl/cpu`.
+is a failure. LATHE_COMPARE_PIP adds arguments to pip.
 """
 import fcntl
 import os

@@ -37,7 +37,7 @@ import safetensors.torch  # noqa: E402
 import torch  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from cases import CASES, COMMON, DEFAULTS, RECIPES, STEPS, data_of  # noqa: E402
+from cases import CASES, COMMON, DEFAULTS, RECIPES, STEPS, data_of, effective  # noqa: E402
 from lathe_run import Run, fresh, seal  # noqa: E402
 from models import build  # noqa: E402
 
@@ -125,7 +125,7 @@ def zero_moments(keys, model):
 
 def train_lathe(keys, model, data, folder):
     run = Run(ARGS.lathe.resolve(), folder / "run", RECIPES[keys["model.family"]],
-              COMMON | keys | data.keys | {"device": ARGS.device})
+              effective(COMMON | keys | data.keys | {"device": ARGS.device}))
     start = fresh(run.checkpoint(0))
     safetensors.torch.save_file(dict(model.state_dict()), start / "model.safetensors")
     safetensors.torch.save_file(zero_moments(keys, model), start / "optimizer.safetensors")

@@ -23,9 +23,30 @@ TEST(Errors, Table) {
   std::filesystem::create_directory(dir.path("empty"));
   std::filesystem::create_directory(dir.path("idx"));
   file("idx/train-images-idx3-ubyte", std::string("\0\0\x08\x03\0\0\0\x02\0\0\0\x04\0\0\0\x04xx", 18));
+  // Four images of 5 x 6 with the labels 0 to 3, under a recipe with these lines from line 7 on.
+  std::filesystem::create_directory(dir.path("four"));
+  for (const char* split : {"train", "t10k"}) {
+    file(std::string("four/") + split + "-images-idx3-ubyte",
+         std::string("\0\0\x08\x03\0\0\0\x04\0\0\0\x05\0\0\0\x06", 16) + std::string(120, 'x'));
+    file(std::string("four/") + split + "-labels-idx1-ubyte", std::string("\0\0\x08\x01\0\0\0\x04\0\1\2\3", 12));
+  }
+  const auto recipe = [&](const std::string& name, const std::string& more) {
+    return file(name, "[data]\nsource = \"idx\"\npath = \"" + dir.path("four") +
+                          "\"\nclasses = 3\n[train]\nbatch_size = 64\n" + more);
+  };
   const Row rows[] = {
       {{}, 64, {"subcommand"}},
-      {{"trian"}, 64, {}},
+      {{"trian"}, 64, {"unknown command \"trian\"", "did you mean \"train\"?", "predict"}},
+      {{"bench", "stp"}, 64, {"unknown command \"stp\"", "did you mean \"step\"?"}},
+      {{"ir", "mlp", "--json"}, 64, {"--json", "--time-passes"}},
+      {{"ir", "mlp", "--before", "--after", "cse"}, 64, {"--before", "--after"}},
+      {{"ir", "mlp", "--before", "--time-passes"}, 64, {"--before"}},
+      {{"train", "--out", ""}, 64, {"--out", "expected a value"}},
+      {{"train", ""}, 64, {"RECIPE", "expected a value"}},
+      {{"recipes", "mlp", "--json"}, 64, {"--json"}},
+      {{"recipes", "--keys", "--json"}, 64, {"--json"}},
+      {{"devices", "--ops", "--no-measure"}, 64, {"--no-measure"}},
+      {{"selftest", "--passes", "--device", "ref"}, 64, {"--passes", "--device"}},
       {{"train", "--wrong"}, 64, {"--wrong"}},
       {{"train", "fashion_mnst"}, 66, {"fashion_mnist"}},
       {{"train", "no/such/file.toml"}, 66, {"no/such/file.toml"}},
@@ -49,12 +70,46 @@ TEST(Errors, Table) {
        65,
        {"train-images-idx3-ubyte"}},
       {{"train", "--set", "data.source=synthetic", "--set", "train.batch_size=100000", "--out", dir.path("o5")},
-       65,
-       {"batch_size"}},
+       78,
+       {"--set train.batch_size: expected at most 4096"}},
+      // What only the data can tell is still an error of the recipe, with its place.
+      {{"plan", recipe("batch.toml", "")}, 78, {"batch.toml:6:14: train.batch_size: expected at most 4 "}},
+      {{"train", recipe("batch.toml", "")}, 78, {"batch.toml:6:14: train.batch_size: expected at most 4 "}},
+      {{"plan", recipe("crop.toml", "[data.augment]\ncrop = 5\n"), "--set", "train.batch_size=2"},
+       78,
+       {"crop.toml:8:8: data.augment.crop: expected less than the image side 5, got 5"}},
+      {{"plan", recipe("mean.toml", "[data.normalize]\nmean = [0.1, 0.2]\nstd = [1, 2]\n"), "--set",
+        "train.batch_size=2"},
+       78,
+       {"mean.toml:8:8: data.normalize.mean: expected 1 number or one for each of 1 channels, got 2"}},
+      {{"train", recipe("classes.toml", ""), "--set", "train.batch_size=2", "--out", dir.path("c1")},
+       78,
+       {"classes.toml:4:11: data.classes: expected more than 3, the label of sample 3", "got 3"}},
+      {{"plan", recipe("stages.toml", "[model]\nfamily = \"cnn\"\nchannels = [2, 2, 2]\n"), "--set",
+        "train.batch_size=2"},
+       78,
+       {"stages.toml:9:12: model.channels: expected few enough stages for images of 5 x 6"}},
+      {{"plan", recipe("samples.toml", ""), "--set", "data.train_samples=9", "--set", "train.batch_size=2"},
+       78,
+       {"--set data.train_samples: expected at most 4, the train samples there are, got 9"}},
+      {{"train", "gpt_tiny", "--set", "data.path=" + file("accents.txt", std::string(9000, '\xe9')), "--set",
+        "model.vocab=128", "--out", dir.path("v1")},
+       78,
+       {"--set model.vocab: expected more than 233", "accents.txt"}},
+      {{"plan", "gpt_tiny", "--set", "data.path=" + file("short.txt", "abc")},
+       78,
+       {"gpt_tiny:", "data.sequence: expected at most", "short.txt"}},
+      {{"train", "--set", "optimizer.beta1=0.5"}, 78, {"--set optimizer.beta1: has no effect", "adam"}},
+      {{"train", "gpt_tiny", "--set", "data.augment.crop=1"}, 78, {"--set data.augment.crop: has no effect", "images"}},
+      {{"plan", dir.path("empty")}, 66, {"expected a recipe file, got a directory"}},
+      {{"plan", "--set", "memory.budget=5 parsec"}, 78, {"memory.budget", "KiB, MiB, GiB, TiB", "KB, MB, GB, TB"}},
+      {{"plan", "--set", "data.path=" + dir.path("empty")}, 66, {"dataset-fashion-mnist", "data.path"}},
       {{"train", "--set", "memory.budget=1MiB", "--set", "data.source=synthetic", "--out", dir.path("o6")},
        71,
        {"available", "batch"}},
-      {{"train", "--out", "/proc/nothing/run", "--set", "data.source=synthetic"}, 73, {"/proc/nothing"}},
+      {{"train", "--out", "/proc/nothing/run", "--set", "data.source=synthetic"},
+       73,
+       {"/proc/nothing: No such file or directory\n"}},
       {{"train", "--disable-pass", "fuze", "--set", "data.source=synthetic", "--out", dir.path("o7")},
        64,
        {"fuze", "fuse"}},

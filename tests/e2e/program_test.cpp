@@ -1,6 +1,8 @@
 // The command line as scripts and people use it.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "ir/print.h"
@@ -35,6 +37,58 @@ TEST(Program, PlanIsWhatTheRunAllocates) {
     ASSERT_EQ(t.code, 0) << t.err;
     EXPECT_EQ(nlohmann::json::parse(p.out)["run"]["total"], nlohmann::json::parse(t.out)["memory_allocated"]) << recipe;
   }
+}
+
+TEST(Program, PlanWarnsOfAnAbsentDevice) {
+  const Outcome r = run_lathe({"plan", "mlp", "--device", "opencl:99"});
+  EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_NE(r.err.find("warning: opencl:99: no such device here"), std::string::npos) << r.err;
+  EXPECT_EQ(run_lathe({"plan", "mlp"}).err, "");
+}
+
+// A plan reads headers: an image file whose pixels are missing from the disk blocks (a hole) costs nothing, and a plan
+// of synthetic data makes none.
+TEST(Program, PlanReadsNoSamples) {
+  const TempDir dir;
+  const int64_t count = 4000000;  // of 784 bytes: 3 GB
+  for (const char* split : {"train", "t10k"}) {
+    const auto sparse = [&](const std::string& name, std::string header, int64_t bytes) {
+      const std::string path = dir.path(split + name);
+      std::ofstream(path) << header;
+      std::filesystem::resize_file(path, header.size() + static_cast<size_t>(bytes));
+    };
+    const auto number = [](int64_t n) {
+      std::string out;
+      for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(n >> shift & 0xff);
+      return out;
+    };
+    sparse("-images-idx3-ubyte", std::string("\0\0\x08\x03", 4) + number(count) + number(28) + number(28), count * 784);
+    sparse("-labels-idx1-ubyte", std::string("\0\0\x08\x01", 4) + number(count), count);
+  }
+  const Outcome r =
+      run_lathe({"plan", "mlp", "--json", "--set", "data.source=idx", "--set", "data.path=" + dir.path()});
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(nlohmann::json::parse(r.out)["run"]["data"], 2 * (16 + 8 + count * 785));
+}
+
+TEST(Program, MetricsBeginWithStepOne) {
+  const TempDir dir;
+  const Outcome t = run_lathe({"train", "mlp", "--quiet", "--out", dir.path("run"), "--set", "data.source=synthetic",
+                               "--set", "train.steps=3", "--set", "model.hidden=[8]"});
+  ASSERT_EQ(t.code, 0) << t.err;
+  const std::string log = read_file(dir.path("run/metrics.jsonl"));
+  const auto first = nlohmann::json::parse(log.substr(0, log.find('\n')));
+  EXPECT_EQ(first["step"], 1);
+  EXPECT_GT(first["loss"].get<double>(), 1.0);
+  const Outcome p = run_lathe({"predict", dir.path("run"), "test:0", "--tokens", "5"});
+  EXPECT_EQ(p.code, 64);
+  EXPECT_NE(p.err.find("--tokens"), std::string::npos) << p.err;
+  // Passes that were left out change the last bits: a resumed run must leave out the same.
+  const Outcome resumed =
+      run_lathe({"train", "mlp", "--resume", "--out", dir.path("run"), "--set", "data.source=synthetic", "--set",
+                 "train.steps=5", "--set", "model.hidden=[8]", "--disable-pass", "fuse"});
+  EXPECT_EQ(resumed.code, 78);
+  EXPECT_NE(resumed.err.find("--disable-pass"), std::string::npos) << resumed.err;
 }
 
 TEST(Program, PlanListsKernelsAndReasons) {

@@ -1,0 +1,44 @@
+#include "train/outside.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace lathe {
+namespace {
+
+constexpr int64_t kStack = 64 << 10;    // that a thread touches, with its buffers
+constexpr int64_t kStart = 6 << 20;     // kernels bound, first values of the state, files of a checkpoint
+constexpr int64_t kDriver = 220 << 20;  // an OpenCL driver with its compiler, once kernels are built (PoCL 3.1)
+
+}  // namespace
+
+int64_t resident_now() {
+  long long total = 0, resident = 0;
+  if (std::FILE* f = std::fopen("/proc/self/statm", "re")) {
+    if (std::fscanf(f, "%lld %lld", &total, &resident) != 2) resident = 0;
+    std::fclose(f);
+  }
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+int64_t resident_peak() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
+}
+
+int64_t estimate_outside(const Compiled& c, int64_t held) {
+  const int64_t threads = c.target.threads + c.recipe.data.threads * (c.data.eval > 0 ? 2 : 1);
+  return std::max<int64_t>(0, resident_now() - held) + kStart + threads * kStack + (c.target.host_memory ? 0 : kDriver);
+}
+
+int64_t measure_outside(const Compiled& c) {
+  const RunMemory m = c.memory();
+  const int64_t on_device = c.target.host_memory ? 0 : m.arena + m.device_staging;
+  return std::max<int64_t>(0, resident_peak() - (m.total() - on_device));
+}
+
+}  // namespace lathe
