@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "train/bench_loader.h"
 #include "train/workload.h"
 
 namespace lathe::cli {
@@ -67,14 +68,52 @@ void add_step(CLI::App& bench) {
   });
 }
 
+void add_loader(CLI::App& bench) {
+  struct Options {
+    RecipeOptions recipe;
+    bool json = false;
+  };
+  auto o = std::make_shared<Options>();
+  CLI::App* cmd = bench.add_subcommand("loader", "What the loader of a recipe gives, and what its step takes");
+  o->recipe.add_to(*cmd);
+  cmd->add_flag("--json", o->json, "Print the result as JSON");
+  cmd->footer("Example: lathe bench loader fashion_mnist --set data.threads=2 --set data.augment.rotate=10");
+  cmd->callback([o] {
+    const Recipe r = o->recipe.load();
+    const LoaderBench b = bench_loader(r);
+    const double ratio = b.samples_per_second / b.needed_per_second;
+    if (o->json) {
+      fmt::print("{}\n", Json{{"recipe", r.name},
+                              {"device", r.device.name},
+                              {"threads", r.data.threads},
+                              {"batch", b.batch},
+                              {"samples_per_second", b.samples_per_second},
+                              {"mb_per_second", b.bytes_per_second / 1e6},
+                              {"step_ms", b.step_seconds * 1e3},
+                              {"needed_samples_per_second", b.needed_per_second},
+                              {"ratio", ratio}}
+                             .dump(2));
+      return;
+    }
+    fmt::print(
+        "{}: the loader gives {:.0f} samples/s ({:.0f} MB/s) with {} thread{}; a step of {} on {} takes {:.2f} ms, so "
+        "it "
+        "needs {:.0f} samples/s: {:.1f} times what it needs{}\n",
+        r.name, b.samples_per_second, b.bytes_per_second / 1e6, r.data.threads, r.data.threads == 1 ? "" : "s", b.batch,
+        r.device.name, b.step_seconds * 1e3, b.needed_per_second, ratio,
+        ratio < 1 ? "; training waits for data: raise data.threads" : "");
+  });
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app, int& exit) {
-  CLI::App* cmd =
-      app.add_subcommand("bench", "Measure one op or one training step: achieved rates and % of this machine's peak");
+  CLI::App* cmd = app.add_subcommand(
+      "bench", "Measure one op, one training step or a loader: achieved rates and % of this machine's peak");
   cmd->require_subcommand(1);
-  cmd->footer("Example: lathe bench op matmul; lathe bench step mlp");
+  cmd->footer("Example: lathe bench op matmul; lathe bench step mlp; lathe bench loader fashion_mnist");
   add_step(*cmd);
+  add_loader(*cmd);
   add_bench_op(*cmd, exit);
 }
 

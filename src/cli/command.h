@@ -22,6 +22,7 @@ void add_selftest(CLI::App&, int&);
 void add_bench(CLI::App&, int&);
 void add_recipes(CLI::App&, int&);
 void add_env(CLI::App&, int&);
+void add_ops(CLI::App&, int&);
 
 // An option that was given as "": an unset shell variable, most likely, and never a wish for the default.
 CLI::Validator not_empty();

@@ -20,8 +20,7 @@ bool run_passes_test(bool json) {
     fmt::print(
         "The tiny twin of each recipe before and after each pass that changes it: largest relative error of an output, "
         "in f64.\n"
-        "(autodiff starts from a graph that cannot run; its derivatives are checked against finite differences in the "
-        "tests.)\n\n");
+        "(autodiff: the derivative along a random direction, against central differences of the loss.)\n\n");
   selftest_passes(pipeline(), target, [&](const GraphVerdict& g) {
     ok = ok && g.verdict.ok();
     Json passes = Json::array();

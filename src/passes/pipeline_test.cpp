@@ -11,6 +11,7 @@
 #include "ops/grad.h"
 #include "ops/matmul.h"
 #include "ops/reduce.h"
+#include "passes/autodiff.h"
 #include "passes/dce.h"
 #include "passes/identity.h"
 #include "passes/pass.h"
@@ -138,9 +139,26 @@ TEST(Validate, NamesThePlantedPass) {
   EXPECT_EQ(v.first_bad, "planted");
   EXPECT_NE(v.why.find("planted"), std::string::npos);
   ASSERT_EQ(v.passes.size(), passes.size());
-  EXPECT_FALSE(v.passes[0].compared);  // before autodiff nothing can run
+  EXPECT_TRUE(v.passes[0].compared);  // autodiff, against finite differences
+  EXPECT_LT(v.passes[0].error, 1e-7);
   EXPECT_GT(v.passes[3].error, 1e-8);
   EXPECT_LT(v.passes[3].error, 1e-4);
+}
+
+// Derivatives with one of two factors missing.
+Graph wrong_autodiff(Graph g, const PassContext& context) {
+  return rebuild(autodiff(std::move(g), context), [](Rebuild& r, const Node& n) -> std::optional<Values> {
+    if (!n.is("matmul") || !n.get<MatmulParams>().trans_a) return std::nullopt;
+    return Values{matmul(r.mapped(n.inputs[0]), r.mapped(n.inputs[1]), true, false) * 1.01};
+  });
+}
+
+TEST(Validate, WrongDerivativesAreNamed) {
+  std::vector<PassEntry> passes(pipeline().begin(), pipeline().end());
+  passes[0].run = wrong_autodiff;
+  const PassVerdict v = validate_passes(small_graph(), passes, {});
+  EXPECT_EQ(v.first_bad, "autodiff") << v.why;
+  EXPECT_NE(v.why.find("finite differences"), std::string::npos) << v.why;
 }
 
 TEST(Validate, RelativeError) {

@@ -1,5 +1,6 @@
 // Translation validation: runs a graph before and after each pass on the interpreter, in f64, and names the first pass
-// that changes a number. Behind `lathe selftest --passes`.
+// that changes a number. Before autodiff a graph cannot run: its derivatives are compared with finite differences.
+// Behind `lathe selftest --passes`.
 #pragma once
 
 #include <functional>
@@ -13,8 +14,8 @@ namespace lathe {
 
 struct PassCheck {
   std::string name;
-  bool compared = false;  // false: the pass changed nothing, or the graph before it holds `grad` and cannot run
-  double error = 0;       // largest relative error of an output, over its largest element
+  bool compared = false;  // false: the pass changed nothing, or the graph after it still holds `grad` and cannot run
+  double error = 0;       // largest relative error of an output, over its largest element; autodiff: of the derivative
   std::string output;     // which
 };
 

@@ -14,10 +14,10 @@ namespace {
 
 TEST(Program, EveryCommandHasHelpWithAnExample) {
   for (const char* command :
-       {"train", "eval", "predict", "plan", "ir", "devices", "selftest", "bench", "recipes", "env"}) {
+       {"train", "eval", "predict", "plan", "ir", "devices", "selftest", "bench", "recipes", "ops", "env"}) {
     const Outcome r = run_lathe({command, "--help"});
     EXPECT_EQ(r.code, 0) << command;
-    EXPECT_NE(r.out.find("Example: "), std::string::npos) << command;
+    EXPECT_NE(r.out.find("Example"), std::string::npos) << command;
   }
   EXPECT_EQ(run_lathe({"--version"}).code, 0);
 }
@@ -89,6 +89,16 @@ TEST(Program, MetricsBeginWithStepOne) {
                  "train.steps=5", "--set", "model.hidden=[8]", "--disable-pass", "fuse"});
   EXPECT_EQ(resumed.code, 78);
   EXPECT_NE(resumed.err.find("--disable-pass"), std::string::npos) << resumed.err;
+}
+
+TEST(Program, BenchLoaderComparesWithTheStep) {
+  const Outcome r = run_lathe({"bench", "loader", "mlp", "--json", "--set", "data.source=synthetic", "--set",
+                               "model.hidden=[16]", "--set", "train.batch_size=16"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  const auto j = nlohmann::json::parse(r.out);
+  EXPECT_GT(j["samples_per_second"].get<double>(), 100);
+  EXPECT_NEAR(j["mb_per_second"].get<double>(), j["samples_per_second"].get<double>() * 788e-6, 1e-3);
+  EXPECT_NEAR(j["needed_samples_per_second"].get<double>(), 16e3 / j["step_ms"].get<double>(), 1);
 }
 
 TEST(Program, PlanListsKernelsAndReasons) {

@@ -1,0 +1,122 @@
+// Each pass on a graph of its own, as text: golden/PASS.ir holds the graph before, a line `=>`, and the graph after.
+// LATHE_UPDATE_GOLDEN=1 writes what the passes do now.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "ops/conv2d.h"
+#include "ops/cross_entropy.h"
+#include "ops/elementwise.h"
+#include "ops/full.h"
+#include "ops/grad.h"
+#include "ops/layer_norm.h"
+#include "ops/matmul.h"
+#include "ops/reduce.h"
+#include "ops/transpose.h"
+#include "passes/autodiff.h"
+#include "passes/test_util.h"
+
+namespace lathe {
+namespace {
+
+constexpr std::string_view kArrow = "\n=>\n";
+
+Target primitive_target() {
+  Target t;
+  t.native_ops.clear();
+  return t;
+}
+
+// A layer, a norm, a loss and an update: every pass of the pipeline but layout changes it.
+Graph small_training_step() {
+  Builder b("step");
+  const Value x = b.input({DType::f32, {4, 6}}, InputKind::batch, "x");
+  const Value y = b.input({DType::i32, {4}}, InputKind::batch, "y");
+  const Value w = b.input({DType::f32, {6, 3}}, InputKind::param, "w");
+  const Value bias = b.input({DType::f32, {3}}, InputKind::param, "b");
+  const Value h = relu(matmul(x, w) + bias);
+  const Value loss = sum_all(cross_entropy(h, y, 0.0)) * 0.25;
+  b.output(loss, OutputKind::metric, "loss");
+  const Values g = grad(loss, Values{w, bias});
+  b.update(w, w - g[0] * 0.1);
+  b.update(bias, bias - g[1] * 0.1);
+  return b.finish();
+}
+
+// What an importer of a model with channels first builds: each layer between two transposes.
+Graph channels_first() {
+  Builder b("channels_first");
+  const Ints to_last{0, 2, 3, 1}, to_first{0, 3, 1, 2};
+  Value x = b.input({DType::f32, {2, 3, 8, 8}}, InputKind::batch, "x");
+  for (int i = 0; i < 2; ++i) {
+    const int64_t in = i == 0 ? 3 : 4;
+    const Value w = b.input({DType::f32, {4, 3, 3, in}}, InputKind::param, "w" + std::to_string(i));
+    x = transpose(conv2d(transpose(x, to_last), w, Conv2dParams{}), to_first);
+    x = relu(x) * 0.5;
+  }
+  b.output(reduce_sum(x, {2, 3}), OutputKind::result, "pooled");
+  return b.finish();
+}
+
+Graph with_dead_nodes() {
+  Builder b("dead");
+  const Value x = b.input({DType::f32, {4, 6}}, InputKind::batch, "x");
+  const Value unused = tanh(x) * 2.0;
+  b.output(relu(x), OutputKind::result, "y");
+  static_cast<void>(exp(unused));
+  return b.finish();
+}
+
+size_t transposes(const Graph& g) {
+  return static_cast<size_t>(std::ranges::count_if(g.nodes, [](const Node& n) { return n.is("transpose"); }));
+}
+
+class Golden : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Golden, TextIsCurrent) {
+  const std::string name = GetParam();
+  const PassContext context{primitive_target()};
+  // The graph as the passes before this one leave it.
+  std::string before, after;
+  PipelineOptions options;
+  options.stop_after = name;
+  options.on_pass = [&](const PassEntry& p, const Graph& from, const Graph& to) {
+    if (p.name != name) return;
+    before = print(from);
+    after = print(to);
+    EXPECT_FALSE(structurally_equal(from, to)) << name << " does nothing here: the golden file would show nothing";
+  };
+  if (name == "dce")  // the passes before it leave nothing dead in a graph that they change
+    run_passes(std::span(std::ranges::find(pipeline(), "dce", &PassEntry::name), 1), with_dead_nodes(), context,
+               options);
+  else
+    run_pipeline(name == "layout" ? channels_first() : small_training_step(), context, options);
+  const std::string path = std::string(LATHE_GOLDEN_DIR) + "/" + name + ".ir";
+  const std::string text = before + std::string(kArrow) + after + "\n";
+  if (std::getenv("LATHE_UPDATE_GOLDEN")) std::ofstream(path) << text;
+  std::ifstream file(path);
+  std::ostringstream golden;
+  golden << file.rdbuf();
+  EXPECT_EQ(golden.str(), text) << path << ": look at the difference, then write it with LATHE_UPDATE_GOLDEN=1";
+}
+
+INSTANTIATE_TEST_SUITE_P(Passes, Golden, ::testing::ValuesIn([] {
+                           std::vector<std::string> names;
+                           for (const PassEntry& p : pipeline()) names.emplace_back(p.name);
+                           return names;
+                         }()),
+                         [](const auto& info) { return info.param; });
+
+TEST(Layout, TransposesOfAnImportedModelCancel) {
+  const Graph g = channels_first();
+  EXPECT_EQ(transposes(g), 4u);
+  const Graph now = run_pipeline(g, {});
+  EXPECT_EQ(transposes(now), 1u) << print(now);  // the input's own: its memory has channels first
+  expect_same_meaning(g, now);
+}
+
+}  // namespace
+}  // namespace lathe
