@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cuda/cuda_backend.h"
 #include "backend/opencl/opencl_backend.h"
 #include "backend/ref/ref_backend.h"
 
@@ -27,7 +28,7 @@ std::vector<std::string> KernelTable::ops() const {
 }
 
 std::span<const Backend* const> backends() {
-  static const Backend* const table[] = {&ref_backend(), &cpu_backend(), &opencl_backend()};
+  static const Backend* const table[] = {&ref_backend(), &cpu_backend(), &opencl_backend(), &cuda_backend()};
   return table;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -86,6 +87,13 @@ class Stream {
   virtual void synchronize() = 0;
 };
 
+// Work that was recorded once and is launched as one piece.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  virtual void launch(Stream&) = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -96,6 +104,11 @@ class Device {
   virtual std::unique_ptr<Event> make_event() = 0;
   // Host memory that copy_in reads fast (pinned where that exists); owned by the device.
   virtual std::byte* allocate_staging(int64_t bytes) = 0;
+  // Calls `body`, which only launches kernels and copies on the compute lane, and keeps its work instead of doing it.
+  // Null where the device cannot record; then `body` was not called.
+  virtual std::unique_ptr<Recording> record(const std::string& /*name*/, const std::function<void(Stream&)>& /*body*/) {
+    return nullptr;
+  }
 };
 
 struct DeviceOptions {

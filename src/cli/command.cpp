@@ -15,7 +15,7 @@ void RecipeOptions::add_to(CLI::App& app) {
       ->type_name("KEY=VALUE")
       ->take_all()
       ->expected(1);
-  app.add_option("--device", device, "cpu, ref, opencl or opencl:N; the same as --set device=...")->check(not_empty());
+  app.add_option("--device", device, "cpu, ref, opencl[:N] or cuda[:N]; the same as --set device=...")->check(not_empty());
 }
 
 std::vector<std::string> RecipeOptions::all_sets() const {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/backend.h"
+#include "backend/cuda/cuda_measure.h"
 #include "cli/command.h"
 #include "run/conformance.h"
 
@@ -46,17 +47,36 @@ bool run_passes_test(bool json) {
   return ok;
 }
 
-bool run_device_test(const std::string& name, const std::string& op, bool json) {
+// A card by itself: are its units in use, does it copy while it computes.
+Json measure_card(const CudaBackend& backend, int index, int64_t size, bool json) {
+  const CudaMeasurements m = measure_cuda(backend, {index, 0}, size);
+  Json rates = Json::array();
+  if (!json) fmt::print("\nproducts of {0} x {0} matrices, achieved and peak TFLOP/s\n", size);
+  for (const CudaRate& r : m.rates) {
+    rates.push_back({{"type", r.type}, {"flops", r.flops}, {"peak", r.peak}, {"failure", r.failure}});
+    if (json) continue;
+    if (!r.failure.empty())
+      fmt::print("  {:<5} {}\n", r.type, r.failure);
+    else
+      fmt::print("  {:<5} {:8.4g} of {:8.4g}{}\n", r.type, r.flops / 1e12, r.peak / 1e12,
+                 r.peak > 0 ? fmt::format("  ({:.0f} %)", 100 * r.flops / r.peak) : "  (the card has no unit for it)");
+  }
+  const CudaOverlap& o = m.overlap;
+  if (!json)
+    fmt::print("copy from the host {:.2f} ms, products {:.2f} ms, together {:.2f} ms: {:.0f} % of the shorter is hidden\n",
+               1e3 * o.copy, 1e3 * o.compute, 1e3 * o.both, 100 * o.share());
+  return {{"products", rates},
+          {"overlap", {{"copy", o.copy}, {"compute", o.compute}, {"both", o.both}, {"share", o.share()}}}};
+}
+
+bool run_device_test(const std::string& name, const std::string& op, int64_t product, bool json) {
   const DeviceName device = parse_device_name(name);
   const Backend& backend = find_backend(device.backend);
   if (backend.devices().empty())
     throw DeviceError(fmt::format("{}: not available: {}", name, backend.unavailable_reason()));
   const ConformanceReport report = run_conformance(backend, {device.index, 0}, op);
-  if (!json) {
-    fmt::print("{}", to_text(report));
-    return report.failed() == 0;
-  }
-  Json ops = Json::array();
+  bool ok = report.failed() == 0;
+  Json ops = Json::array(), runs = Json::array(), card;
   for (const OpConformance& o : report.ops)
     ops.push_back({{"op", o.op},
                    {"kernels", o.kernels},
@@ -65,13 +85,37 @@ bool run_device_test(const std::string& name, const std::string& op, bool json) 
                    {"declined", o.declined},
                    {"max_error", o.max_error},
                    {"failures", o.failures}});
-  fmt::print("{}\n", Json{{"device", report.device},
-                          {"passed", report.passed()},
-                          {"failed", report.failed()},
-                          {"declined", report.declined()},
-                          {"ops", ops}}
-                         .dump(2));
-  return report.failed() == 0;
+  if (!json) fmt::print("{}", to_text(report));
+  // One op alone is asked for while a kernel is written: then the rest is in the way.
+  if (op.empty()) {
+    if (!json) fmt::print("\ntraining of the recipes' tiny twins, against the cpu and a second time\n");
+    for (const TrainingCheck& t : selftest_training(backend, {device.index, 0})) {
+      ok = ok && t.ok();
+      runs.push_back({{"recipe", t.recipe},
+                      {"ok", t.ok()},
+                      {"loss_error", t.loss_error},
+                      {"repeats", t.repeats},
+                      {"failure", t.failure}});
+      if (!json)
+        fmt::print("  {:<16} {} steps: {}\n", t.recipe, t.steps,
+                   !t.failure.empty()
+                       ? "FAILED: " + t.failure
+                       : fmt::format("{}losses within {:.1e}, {}", t.ok() ? "" : "FAILED: ", t.loss_error,
+                                     t.repeats ? "same bits again" : "other bits the second time"));
+    }
+    if (const auto* cuda = dynamic_cast<const CudaBackend*>(&backend))
+      card = measure_card(*cuda, device.index, product, json);
+  }
+  if (json)
+    fmt::print("{}\n", Json{{"device", report.device},
+                            {"passed", report.passed()},
+                            {"failed", report.failed()},
+                            {"declined", report.declined()},
+                            {"ops", ops},
+                            {"training", runs},
+                            {"card", card}}
+                           .dump(2));
+  return ok;
 }
 
 }  // namespace
@@ -79,13 +123,16 @@ bool run_device_test(const std::string& name, const std::string& op, bool json) 
 void add_selftest(CLI::App& app, int& exit) {
   struct Options {
     std::string device = "cpu", op;
+    int64_t product = 4096;
     bool passes = false, json = false;
   };
   auto o = std::make_shared<Options>();
   CLI::App* cmd =
       app.add_subcommand("selftest", "Check every op on a device against the reference, or every pass on the recipes");
-  auto* device = cmd->add_option("--device", o->device, "cpu, opencl, opencl:N, ref")->check(not_empty());
+  auto* device = cmd->add_option("--device", o->device, "cpu, opencl[:N], cuda[:N], ref")->check(not_empty());
   auto* op = cmd->add_option("--op", o->op, "Only ops whose name contains this")->check(not_empty());
+  cmd->add_option("--product", o->product, "cuda: side of the matrices whose products are timed")
+      ->check(CLI::Range(64, 32768));
   cmd->add_flag("--passes", o->passes,
                 "Prove the passes: the graph before and after each one must compute the same numbers")
       ->excludes(device)
@@ -94,7 +141,7 @@ void add_selftest(CLI::App& app, int& exit) {
   cmd->footer(
       "Example: lathe selftest --device opencl; lathe selftest --passes\nExit code 70 when something does not hold.");
   cmd->callback([o, &exit] {
-    const bool ok = o->passes ? run_passes_test(o->json) : run_device_test(o->device, o->op, o->json);
+    const bool ok = o->passes ? run_passes_test(o->json) : run_device_test(o->device, o->op, o->product, o->json);
     if (!ok) exit = static_cast<int>(Exit::internal);
   });
 }

@@ -20,6 +20,11 @@ struct Target {
   int64_t largest_allocation = int64_t{1} << 62;
   bool host_memory = true;    // staging buffers are read in place, without a copy to the device
   int threads = 1;            // cpu: compute threads (never changes results)
+  int64_t library_workspace = 0;  // bytes that a vendor library may use in one launch
+  struct Missing {
+    std::string library, reason;
+  };
+  std::vector<Missing> missing;  // libraries of the backend that the machine lacks; their kernels decline
   int fuse_max_inputs = 12;   // of one fused node
   double peak_flops = 0;      // measured; 0: unknown
   double peak_bandwidth = 0;  // bytes per second; 0: unknown

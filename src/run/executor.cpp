@@ -86,6 +86,7 @@ struct Executor::Bound {
     std::byte* dst;
   };
   std::vector<Read> reads;
+  std::unique_ptr<Recording> recording;  // of work(), where the device records
 };
 
 Executor::Executor(ProgramSet set, std::unique_ptr<Device> device, const ExecutorOptions& o)
@@ -145,6 +146,8 @@ Executor::Executor(ProgramSet set, std::unique_ptr<Device> device, const Executo
     }
     bound_.push_back(std::move(bound));
   }
+  for (size_t i = 0; i < bound_.size(); ++i)
+    bound_[i]->recording = device_->record(set_.programs[i].name, [&](Stream& s) { work(i, s); });
   flush_denormals();
 }
 
@@ -162,31 +165,50 @@ std::byte* Executor::staging(int slot, std::string_view input) const {
 void Executor::stage(size_t program, int slot) {
   if (device_->target().host_memory) return;
   Stream& transfer = device_->stream(Lane::transfer);
-  const int turn = stage_turn_;
+  // The device slot that was free for longer; at most one batch waits while another is staged.
+  const int turn = holds_[next_] < 0 ? next_ : next_ ^ 1;
+  LATHE_CHECK(holds_[turn] < 0, "both device slots hold batches that did not run");
   transfer.wait(*consumed_[turn]);
   for (const Bound::Upload& u : bound_[program]->uploads)
     transfer.copy_in(u.device_slot[turn], host_slots_[static_cast<size_t>(slot)] + u.slot_offset);
   transfer.record(*uploaded_[turn]);
-  stage_turn_ ^= 1;
+  holds_[turn] = slot;
+  next_ = turn ^ 1;
 }
 
-void Executor::run(size_t program, int slot) {
+// Puts the batch that was staged from the slot where the Program reads it. Batches may run in another order than they
+// were staged in: an evaluation comes between a training batch and its step.
+void Executor::take_inputs(size_t program, int slot) {
   Stream& compute = device_->stream(Lane::compute);
   const Bound& b = *bound_[program];
   if (device_->target().host_memory) {
     for (const Bound::Upload& u : b.uploads)
       compute.copy_in(u.input, host_slots_[static_cast<size_t>(slot)] + u.slot_offset);
-  } else {
-    const int turn = run_turn_;
-    compute.wait(*uploaded_[turn]);
-    for (const Bound::Upload& u : b.uploads) compute.copy(u.input, u.device_slot[turn]);
-    compute.record(*consumed_[turn]);
-    run_turn_ ^= 1;
+    return;
   }
+  LATHE_CHECK(holds_[0] == slot || holds_[1] == slot, "slot {} was not staged", slot);
+  const int turn = holds_[0] == slot ? 0 : 1;
+  compute.wait(*uploaded_[turn]);
+  for (const Bound::Upload& u : b.uploads) compute.copy(u.input, u.device_slot[turn]);
+  compute.record(*consumed_[turn]);
+  holds_[turn] = -1;
+}
+
+void Executor::run(size_t program, int slot) {
+  Stream& compute = device_->stream(Lane::compute);
+  take_inputs(program, slot);
+  if (bound_[program]->recording)
+    bound_[program]->recording->launch(compute);
+  else
+    work(program, compute);
+  last_program_ = program;
+}
+
+void Executor::work(size_t program, Stream& compute) {
+  const Bound& b = *bound_[program];
   for (const auto& kernel : b.kernels) kernel->run(compute);
   for (const FinalCopy& c : set_.programs[program].final_copies) compute.copy(c.dst, c.src);
   for (const Bound::Read& r : b.reads) compute.copy_out(r.dst, r.src);
-  last_program_ = program;
 }
 
 double Executor::metric(std::string_view name) {
@@ -259,15 +281,7 @@ std::vector<double> Executor::profile(size_t program, int slot) {
   stage(program, slot);
   const Bound& b = *bound_[program];
   std::vector<double> seconds;
-  if (!device_->target().host_memory) {
-    compute.wait(*uploaded_[run_turn_]);
-    for (const Bound::Upload& u : b.uploads) compute.copy(u.input, u.device_slot[run_turn_]);
-    compute.record(*consumed_[run_turn_]);
-    run_turn_ ^= 1;
-  } else {
-    for (const Bound::Upload& u : b.uploads)
-      compute.copy_in(u.input, host_slots_[static_cast<size_t>(slot)] + u.slot_offset);
-  }
+  take_inputs(program, slot);
   compute.synchronize();
   for (const auto& kernel : b.kernels) {
     const auto start = std::chrono::steady_clock::now();

@@ -72,6 +72,8 @@ class Executor {
     int64_t offset = 0, bytes = 0;
   };
   const Port& state_port(std::string_view name) const;
+  void take_inputs(size_t program, int slot);
+  void work(size_t program, Stream&);  // of a step, once its inputs are in place: kernels, copies, metrics
 
   ProgramSet set_;
   std::unique_ptr<Device> device_;
@@ -86,7 +88,8 @@ class Executor {
   std::vector<std::span<const std::byte>> snapshot_views_;
   std::vector<std::unique_ptr<Bound>> bound_;
   std::unique_ptr<Event> uploaded_[2], consumed_[2];
-  int stage_turn_ = 0, run_turn_ = 0;
+  int holds_[2] = {-1, -1};  // device slots: the host slot whose batch waits there; -1: free
+  int next_ = 0;             // device slot to stage into, if it is free
   size_t last_program_ = 0;
 };
 

@@ -27,10 +27,11 @@ bool is_name(std::string_view text) {
 }
 
 bool is_device(std::string_view text) {
-  if (text == "cpu" || text == "ref" || text == "opencl") return true;
-  constexpr std::string_view kPrefix = "opencl:";
-  if (text.substr(0, kPrefix.size()) != kPrefix) return false;
-  const std::string_view index = text.substr(kPrefix.size());
+  if (text == "cpu" || text == "ref" || text == "opencl" || text == "cuda") return true;
+  const size_t colon = text.find(':');
+  const std::string_view name = text.substr(0, colon);
+  if (colon == text.npos || (name != "opencl" && name != "cuda")) return false;
+  const std::string_view index = text.substr(colon + 1);
   return !index.empty() && index.size() <= 3 &&
          std::all_of(index.begin(), index.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
@@ -87,7 +88,7 @@ constexpr RecipeKey kKeys[] = {
      kStable,
      kHow,
      kAlways,
-     {.matches = is_device, .pattern = "\"cpu\", \"ref\", \"opencl\" or \"opencl:N\""},
+     {.matches = is_device, .pattern = "\"cpu\", \"ref\", \"opencl\", \"opencl:N\", \"cuda\" or \"cuda:N\""},
      "where to compute; `device = \"cpu\"` is the short form"},
     {KEY(device.threads), kStable, kHow, kOnCpu, range(0, 1024),
      "compute threads of the cpu device; 0: all that the process may use"},

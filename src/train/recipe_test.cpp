@@ -65,7 +65,7 @@ TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
        "a.toml:2:14: model.hidden[1]: expected a list of up to 256 integers from 1 to 1048576, got \"x\""},
       {"[model]\nhidden = \"x\"", "a.toml:2:10: model.hidden: expected a list of"},
       {"[model]\nhidden = [5, 1.5]", "a.toml:2:14: model.hidden[1]: expected a list of"},
-      {"device = 3", "a.toml:1:10: device.name: expected \"cpu\", \"ref\", \"opencl\" or \"opencl:N\", got 3"},
+      {"device = 3", "a.toml:1:10: device.name: expected \"cpu\", \"ref\", \"opencl\", \"opencl:N\", \"cuda\" or \"cuda:N\", got 3"},
       {"[optimizer]\nlr = \"fast\"", "a.toml:2:6: optimizer.lr: expected a number above 0 to 1000, got \"fast\""},
       {"[memory]\nbudget = \"5 apples\"",
        "a.toml:2:10: memory.budget: expected a size like \"512MiB\": a number of B, KiB, MiB, GiB, TiB (1024) or KB, "
@@ -104,7 +104,7 @@ TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
       {"[train]\nupdate = \"after_al\"", "did you mean \"after_all\"?"},
       {"[checkpoint]\nverify = \"sizes\"", "did you mean \"size\"?"},
       {"device = \"opncl\"",
-       "a.toml:1:10: device.name: expected \"cpu\", \"ref\", \"opencl\" or \"opencl:N\", got \"opncl\"; did you mean "
+       "a.toml:1:10: device.name: expected \"cpu\", \"ref\", \"opencl\", \"opencl:N\", \"cuda\" or \"cuda:N\", got \"opncl\"; did you mean "
        "\"opencl\"?"},
       {"device = \"opencl:\"", "device.name: expected"},
       {"device = \"opencl:x\"", "device.name: expected"},

@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "base/philox.h"
+#include "plan/plan.h"
+#include "run/run_graph.h"
 #include "train/compile.h"
 #include "train/state.h"
 
@@ -97,6 +99,76 @@ std::vector<GraphVerdict> selftest_passes(std::span<const PassEntry> passes, con
       check_expansions(s.graph, passes, inputs, out.back().verdict);
       if (on_graph) on_graph(out.back());
     }
+  }
+  return out;
+}
+
+namespace {
+
+constexpr double kLossTolerance = 1e-3;  // rounding differs between devices, and steps amplify it
+
+struct ShortRun {
+  std::vector<double> losses;
+  std::vector<std::byte> state;
+};
+
+ShortRun train_shortly(const Backend& backend, const DeviceOptions& options, const Step& step, int64_t classes,
+                       int steps) {
+  const Target target = backend.target(options);
+  std::vector<Graph> graphs;
+  graphs.push_back(run_pipeline(step.graph, {target}));
+  Executor e(plan(std::move(graphs), target, backend.kernels()), backend.open(options),
+             {.slots = 1, .snapshot = false});
+  initialize_state(e, step.state, 1);
+  ShortRun run;
+  for (int i = 0; i < steps; ++i) {
+    const auto values = step_inputs(step.graph, step.state, classes, static_cast<uint64_t>(i));
+    for (size_t k = 0; k < values.size(); ++k) {
+      const Input& in = step.graph.inputs[k];
+      if (is_state(in.kind)) continue;
+      const std::vector<std::byte> bytes = to_bytes(values[k]);
+      std::memcpy(e.staging(0, in.name), bytes.data(), bytes.size());
+    }
+    e.stage(0, 0);
+    e.run(0, 0);
+    run.losses.push_back(e.metric("loss"));
+  }
+  for (const Port& p : e.set().state) {
+    std::vector<std::byte> bytes(static_cast<size_t>(p.type.bytes()));
+    e.read_state(p.name, bytes);
+    run.state.insert(run.state.end(), bytes.begin(), bytes.end());
+  }
+  return run;
+}
+
+}  // namespace
+
+bool TrainingCheck::ok() const { return failure.empty() && repeats && loss_error <= kLossTolerance; }
+
+std::vector<TrainingCheck> selftest_training(const Backend& backend, const DeviceOptions& options, int steps) {
+  std::vector<TrainingCheck> out;
+  for (const BuiltinRecipe& builtin : builtin_recipes()) {
+    const Recipe r = tiny_twin(parse_recipe(builtin.text, std::string(builtin.name)));
+    const DataSpec data = describe_data(r);
+    CompileOptions train_only;
+    train_only.eval = false;
+    const Step step = build_steps(r, data, train_only).front();
+    const int64_t classes = step_config(r, data).model.classes;
+    TrainingCheck check;
+    check.recipe = builtin.name;
+    check.steps = steps;
+    try {
+      const ShortRun expected = train_shortly(find_backend("cpu"), {}, step, classes, steps);
+      const ShortRun first = train_shortly(backend, options, step, classes, steps),
+                     second = train_shortly(backend, options, step, classes, steps);
+      for (size_t i = 0; i < expected.losses.size(); ++i)
+        check.loss_error = std::max(check.loss_error, std::abs(first.losses[i] - expected.losses[i]) /
+                                                          std::max(1.0, std::abs(expected.losses[i])));
+      check.repeats = first.losses == second.losses && first.state == second.state;
+    } catch (const DeviceError& e) {
+      check.failure = e.what();
+    }
+    out.push_back(std::move(check));
   }
   return out;
 }

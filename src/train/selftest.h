@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/backend.h"
 #include "nn/net.h"
 #include "passes/pass.h"
 #include "passes/validate.h"
@@ -21,6 +22,18 @@ struct GraphVerdict {
 // pipeline; tests plant a wrong one.
 std::vector<GraphVerdict> selftest_passes(std::span<const PassEntry> passes, const Target&,
                                           const std::function<void(const GraphVerdict&)>& on_graph = {});
+
+// A few training steps of each recipe's tiny twin on a device: losses against the `cpu` backend's, and the same bits
+// when they run again.
+struct TrainingCheck {
+  std::string recipe;
+  int steps = 0;
+  double loss_error = 0;  // largest, relative
+  bool repeats = true;    // losses and state are the same bits the second time
+  std::string failure;    // the device gave up
+  bool ok() const;
+};
+std::vector<TrainingCheck> selftest_training(const Backend&, const DeviceOptions&, int steps = 6);
 
 // Inputs that make sense for a step graph: state from its first values (moments positive), labels and tokens in range,
 // a learning rate and a loss scale of ordinary size.

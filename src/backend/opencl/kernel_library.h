@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/opencl/binary_cache.h"
+#include "backend/kernels/binary_cache.h"
 #include "backend/opencl/opencl_handle.h"
 
 namespace lathe {

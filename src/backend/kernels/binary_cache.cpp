@@ -1,4 +1,4 @@
-#include "backend/opencl/binary_cache.h"
+#include "backend/kernels/binary_cache.h"
 
 #include <fmt/format.h>
 #define XXH_INLINE_ALL

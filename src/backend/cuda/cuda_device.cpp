@@ -1,0 +1,262 @@
+#include "backend/cuda/cuda_device.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "backend/cuda/cuda_info.h"
+#include "base/error.h"
+
+namespace lathe {
+namespace {
+
+size_t bytes_of(const Buffer& b) { return static_cast<size_t>(b.bytes); }
+
+CudaInfo find_device(const cuda::Api& api, int index) {
+  std::string reason;
+  const std::vector<CudaInfo> all = cuda_devices(api, &reason);
+  if (all.empty()) throw DeviceError("cuda: " + reason);
+  if (index < 0 || index >= static_cast<int>(all.size()))
+    throw DeviceError(fmt::format("cuda:{}: there {} {} device{}; `lathe devices` lists them", index,
+                                  all.size() == 1 ? "is" : "are", all.size(), all.size() == 1 ? "" : "s"));
+  return all[static_cast<size_t>(index)];
+}
+
+// A bound node: its launches in order.
+class CudaKernel final : public Kernel {
+ public:
+  CudaKernel(CudaDevice& device, std::string_view name, std::vector<KernelCall> calls, const KernelArgs& buffers)
+      : device_(device), name_(name) {
+    for (const KernelCall& call : calls) {
+      Launch& l = launches_.emplace_back();
+      l.function = device.library().add(call.source, call.name);
+      for (const CallArg& a : call.args) add_argument(l, a, buffers);
+      for (uint64_t& v : l.values) l.params.push_back(&v);
+      // Limits of every card since compute capability 3.0.
+      constexpr std::array<int64_t, 3> kMost{2147483647, 65535, 65535};
+      for (size_t d = 0; d < 3; ++d) {
+        if (call.groups[d] > kMost[d])
+          throw DeviceError(fmt::format("cuda: {}: a grid of {} x {} x {} blocks is larger than the device's",
+                                        call.name, call.groups[0], call.groups[1], call.groups[2]));
+        l.grid[d] = static_cast<unsigned>(call.groups[d]);
+      }
+      l.block = static_cast<unsigned>(call.group_size);
+    }
+  }
+
+  void run(Stream& stream) override {
+    const cuda::Api& api = device_.api();
+    const CudaRange range(api, name_.c_str());
+    for (Launch& l : launches_) {
+      if (!*l.function) device_.library().build_pending();
+      LATHE_CUDA(api, cuLaunchKernel(*l.function, l.grid[0], l.grid[1], l.grid[2], l.block, 1, 1, 0,
+                                     as_cuda(stream).handle(), l.params.data(), nullptr));
+    }
+  }
+
+ private:
+  struct Launch {
+    const cuda::Function* function = nullptr;
+    std::vector<uint64_t> values;  // pointers and integers
+    std::vector<void*> params;     // to the values
+    std::array<unsigned, 3> grid{1, 1, 1};
+    unsigned block = 1;
+  };
+
+  void add_argument(Launch& l, const CallArg& a, const KernelArgs& buffers) const {
+    if (a.kind != CallArg::Kind::integer) {
+      const Buffer& b = a.kind == CallArg::Kind::out  ? buffers.out.at(static_cast<size_t>(a.index))
+                        : a.kind == CallArg::Kind::in ? buffers.in.at(static_cast<size_t>(a.index))
+                                                      : buffers.workspace;
+      const cuda::Address address = device_.address(b);
+      LATHE_CHECK(address % static_cast<uint64_t>(size_of(a.dtype)) == 0, "address {} of {}", address,
+                  to_string(a.dtype));
+      l.values.push_back(address);
+    }
+    l.values.push_back(static_cast<uint64_t>(a.value));
+  }
+
+  CudaDevice& device_;
+  std::string name_;
+  std::vector<Launch> launches_;
+};
+
+class CudaRecording final : public Recording {
+ public:
+  CudaRecording(CudaDevice& device, std::string name, cuda::GraphExec exec)
+      : device_(device), name_(std::move(name)), exec_(exec) {}
+  ~CudaRecording() override {
+    device_.enter();
+    device_.api().cuGraphExecDestroy(exec_);
+  }
+  void launch(Stream& stream) override {
+    device_.enter();
+    const CudaRange range(device_.api(), name_.c_str());
+    LATHE_CUDA(device_.api(), cuGraphLaunch(exec_, as_cuda(stream).handle()));
+  }
+
+ private:
+  CudaDevice& device_;
+  std::string name_;
+  cuda::GraphExec exec_;
+};
+
+}  // namespace
+
+CudaEvent::CudaEvent(const cuda::Api& api, unsigned flags) : api_(api) {
+  LATHE_CUDA(api_, cuEventCreate(&handle_, flags));
+}
+CudaEvent::~CudaEvent() { api_.cuEventDestroy_v2(handle_); }
+
+CudaStream::CudaStream(CudaDevice& device) : device_(device) {
+  LATHE_CUDA(device_.api(), cuStreamCreate(&handle_, cuda::kStreamNonBlocking));
+}
+CudaStream::~CudaStream() { device_.api().cuStreamDestroy_v2(handle_); }
+
+void CudaStream::copy_in(const Buffer& dst, const void* src) {
+  if (dst.bytes == 0) return;
+  device_.enter();
+  LATHE_CUDA(device_.api(), cuMemcpyHtoDAsync_v2(device_.address(dst), src, bytes_of(dst), handle_));
+}
+
+void CudaStream::copy_out(void* dst, const Buffer& src) {
+  if (src.bytes == 0) return;
+  device_.enter();
+  LATHE_CUDA(device_.api(), cuMemcpyDtoHAsync_v2(dst, device_.address(src), bytes_of(src), handle_));
+}
+
+void CudaStream::copy(const Buffer& dst, const Buffer& src) {
+  if (src.bytes == 0) return;
+  LATHE_CHECK(dst.bytes >= src.bytes, "{} bytes into {}", src.bytes, dst.bytes);
+  device_.enter();
+  LATHE_CUDA(device_.api(),
+             cuMemcpyDtoDAsync_v2(device_.address(dst), device_.address(src), bytes_of(src), handle_));
+}
+
+void CudaStream::record(Event& event) {
+  device_.enter();
+  LATHE_CUDA(device_.api(), cuEventRecord(static_cast<CudaEvent&>(event).handle(), handle_));
+}
+
+// An event that was never recorded lets the stream pass.
+void CudaStream::wait(Event& event) {
+  device_.enter();
+  LATHE_CUDA(device_.api(), cuStreamWaitEvent(handle_, static_cast<CudaEvent&>(event).handle(), 0));
+}
+
+void CudaStream::synchronize() {
+  device_.enter();
+  LATHE_CUDA(device_.api(), cuStreamSynchronize(handle_));
+}
+
+CudaDevice::CudaDevice(const cuda::Api& api, int index, Target target, const std::string& cache_folder)
+    : api_(api), target_(std::move(target)) {
+  const CudaInfo info = find_device(api, index);
+  id_ = info.id;
+  LATHE_CUDA(api_, cuDevicePrimaryCtxRetain(&context_, id_));
+  enter();
+  library_ = std::make_unique<CudaLibrary>(api_, info.architecture(), BinaryCache(cache_folder));
+  compute_ = std::make_unique<CudaStream>(*this);
+  transfer_ = std::make_unique<CudaStream>(*this);
+}
+
+CudaDevice::~CudaDevice() {
+  api_.cuCtxSetCurrent(context_);
+  api_.cuStreamSynchronize(compute_->handle());
+  api_.cuStreamSynchronize(transfer_->handle());
+  if (cublaslt_) api_.cublasLtDestroy(cublaslt_);
+  if (cudnn_) api_.cudnnDestroy(cudnn_);
+  library_.reset();
+  compute_.reset();
+  transfer_.reset();
+  for (const cuda::Address a : segments_) api_.cuMemFree_v2(a);
+  for (void* p : staging_) api_.cuMemFreeHost(p);
+  api_.cuDevicePrimaryCtxRelease_v2(id_);
+}
+
+void CudaDevice::enter() const { LATHE_CUDA(api_, cuCtxSetCurrent(context_)); }
+
+void CudaDevice::allocate(std::span<const int64_t> segment_bytes) {
+  LATHE_CHECK(segments_.empty(), "the arena is allocated once");
+  enter();
+  for (const int64_t bytes : segment_bytes) {
+    cuda::Address address = 0;
+    const size_t size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
+    const int status = api_.cuMemAlloc_v2(&address, size);
+    if (status != cuda::kSuccess) {
+      const char* name = nullptr;
+      api_.cuGetErrorName(status, &name);
+      throw DeviceError(fmt::format(
+          "cuda: cannot allocate a segment of {} bytes (arena {} bytes, device memory {} bytes): {}", bytes,
+          std::accumulate(segment_bytes.begin(), segment_bytes.end(), int64_t{0}), target_.memory, name ? name : "?"));
+    }
+    segments_.push_back(address);
+    segment_bytes_.push_back(bytes);
+    LATHE_CUDA(api_, cuMemsetD8Async(address, 0, size, compute_->handle()));
+  }
+  compute_->synchronize();
+}
+
+std::unique_ptr<Event> CudaDevice::make_event() {
+  enter();
+  return std::make_unique<CudaEvent>(api_, cuda::kEventDisableTiming);
+}
+
+std::byte* CudaDevice::allocate_staging(int64_t bytes) {
+  enter();
+  void* memory = nullptr;
+  LATHE_CUDA(api_, cuMemHostAlloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1)), cuda::kHostAllocPortable));
+  staging_.push_back(memory);
+  return static_cast<std::byte*>(memory);
+}
+
+std::unique_ptr<Recording> CudaDevice::record(const std::string& name, const std::function<void(Stream&)>& body) {
+  enter();
+  // Loading code is not allowed while a stream is being captured.
+  library_->build_pending();
+  LATHE_CUDA(api_, cuStreamBeginCapture_v2(compute_->handle(), cuda::kCaptureThreadLocal));
+  cuda::GraphHandle graph = nullptr;
+  try {
+    body(*compute_);
+  } catch (...) {
+    api_.cuStreamEndCapture(compute_->handle(), &graph);
+    if (graph) api_.cuGraphDestroy(graph);
+    throw;
+  }
+  LATHE_CUDA(api_, cuStreamEndCapture(compute_->handle(), &graph));
+  cuda::GraphExec exec = nullptr;
+  const int status = api_.cuGraphInstantiateWithFlags(&exec, graph, 0);
+  api_.cuGraphDestroy(graph);
+  cuda::check_driver(api_, status, "cuGraphInstantiateWithFlags");
+  return std::make_unique<CudaRecording>(*this, name, exec);
+}
+
+cuda::LtHandle CudaDevice::cublaslt() {
+  if (!api_.cublaslt_missing.empty()) throw DeviceError("cuda: " + api_.cublaslt_missing);
+  if (!cublaslt_) LATHE_CUBLASLT(api_, cublasLtCreate(&cublaslt_));
+  return cublaslt_;
+}
+
+cuda::DnnHandle CudaDevice::cudnn() {
+  if (!api_.cudnn_missing.empty()) throw DeviceError("cuda: " + api_.cudnn_missing);
+  if (!cudnn_) {
+    LATHE_CUDNN(api_, cudnnCreate(&cudnn_));
+    LATHE_CUDNN(api_, cudnnSetStream(cudnn_, compute_->handle()));
+  }
+  return cudnn_;
+}
+
+cuda::Address CudaDevice::address(const Buffer& b) const {
+  const size_t s = static_cast<size_t>(b.segment);
+  LATHE_CHECK(b.segment >= 0 && s < segments_.size() && b.offset >= 0 && b.bytes >= 0 &&
+                  b.offset + b.bytes <= segment_bytes_[s],
+              "bytes {} + {} of segment {} are outside of the arena", b.offset, b.bytes, b.segment);
+  return segments_[s] + static_cast<uint64_t>(b.offset);
+}
+
+std::unique_ptr<Kernel> CudaDevice::bind(std::string_view name, std::vector<KernelCall> calls, const KernelArgs& args) {
+  enter();
+  return std::make_unique<CudaKernel>(*this, name, std::move(calls), args);
+}
+
+}  // namespace lathe

@@ -1,0 +1,32 @@
+// What the driver says about devices, as C++ values.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "backend/cuda/cuda_api.h"
+#include "ir/target.h"
+
+namespace lathe {
+
+struct CudaInfo {
+  cuda::DeviceId id = 0;
+  std::string name;
+  int64_t memory = 0;
+  int major = 0, minor = 0;  // compute capability
+  int multiprocessors = 0;
+  int clock_khz = 0, memory_clock_khz = 0, memory_bus_bits = 0;
+  std::string architecture() const;  // "sm_80"
+};
+
+// All devices in the driver's order: number i is "cuda:i". Empty, with a reason, where there are none.
+std::vector<CudaInfo> cuda_devices(const cuda::Api&, std::string* reason = nullptr);
+
+// Without native_ops. `info` null: a device that is not there, with usual limits.
+Target cuda_target(const cuda::Api&, const CudaInfo* info);
+
+// Dense arithmetic of one clock and multiprocessor, times both; 0 where this generation has no such unit.
+enum class CudaMath { f32, tf32, f16, f64 };
+double peak_flops(const CudaInfo&, CudaMath);
+
+}  // namespace lathe

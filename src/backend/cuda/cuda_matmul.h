@@ -1,0 +1,60 @@
+// Matrix products through cuBLASLt: d = act(a b + c + bias) for row-major matrices, in batches.
+//
+// cuBLASLt thinks in columns. A row-major m x n matrix is a column-major n x m one with leading dimension n, so the
+// call computes d^T = op(b)^T op(a)^T: its A is our b, its B is our a, and its rows are our columns. A bias per column
+// of ours is what it calls a bias: one value per row of its D.
+#pragma once
+
+#include <array>
+
+#include "backend/cuda/cuda_device.h"
+#include "backend/cuda/cuda_site.h"
+
+namespace lathe {
+
+struct CudaMatmulSpec {
+  int64_t batch = 1, m = 0, n = 0, k = 0;
+  bool trans_a = false, trans_b = false;  // as MatmulParams
+  int type = cuda::kR32F;                 // cuda::DataType of all matrices; sums are f32, or f64 for f64
+  bool tf32 = false;                      // f32 inputs may be rounded to 10 bits of mantissa
+  bool bias = false, add_c = false;
+  // Applied last. gelu is the tanh approximation, for the library as for Lathe's op.
+  using Activation = HeadChain::Activation;
+  Activation activation = Activation::none;
+};
+
+// One product with its algorithm chosen. Descriptors live as long as the object; run() only launches.
+class CudaMatmul {
+ public:
+  // Addresses of a, b, d, and of c and bias where the spec has them. DeviceError when the library offers no algorithm
+  // within the workspace.
+  struct Operands {
+    cuda::Address a = 0, b = 0, c = 0, d = 0, bias = 0, workspace = 0;
+    int64_t workspace_bytes = 0;
+  };
+  CudaMatmul(CudaDevice&, const CudaMatmulSpec&, const Operands&);
+  void run(cuda::StreamHandle) const;
+
+ private:
+  void make_descriptors(const CudaMatmulSpec&);
+  void choose(const CudaMatmulSpec&);
+
+  struct Descriptors {
+    const cuda::Api& api;
+    cuda::LtMatmulDesc matmul = nullptr;
+    std::array<cuda::LtLayout, 3> layout{};  // b, a, d; c has the layout of d
+    explicit Descriptors(const cuda::Api& a) : api(a) {}
+    Descriptors(const Descriptors&) = delete;
+    ~Descriptors();
+  };
+
+  CudaDevice& device_;
+  Operands at_;
+  Descriptors desc_;
+  cuda::LtAlgo algo_{};
+  double alpha_[1] = {}, beta_[1] = {};  // bytes of the scale type
+};
+
+std::vector<KernelTable::Row> cuda_matmul_rows();
+
+}  // namespace lathe

@@ -1,0 +1,33 @@
+// What `lathe selftest --device cuda` measures on a card beyond conformance: products per type against the card's peak
+// (are the tensor cores in use?), and copies under computation.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "backend/cuda/cuda_backend.h"
+
+namespace lathe {
+
+struct CudaRate {
+  std::string type;     // f32, tf32, bf16, f16, f64
+  double flops = 0;     // achieved, per second
+  double peak = 0;      // of the card at its boost clock; 0: it has no such unit
+  std::string failure;  // why there is no number
+};
+
+struct CudaOverlap {
+  double copy = 0, compute = 0, both = 0;  // seconds: alone, alone, started together
+  // Share of the shorter one that disappears behind the other: 1 is perfect.
+  double share() const;
+};
+
+struct CudaMeasurements {
+  std::vector<CudaRate> rates;
+  CudaOverlap overlap;
+};
+
+// n: side of the square products. 4096 keeps a large card busy for a few milliseconds per product.
+CudaMeasurements measure_cuda(const CudaBackend&, const DeviceOptions&, int64_t n = 4096);
+
+}  // namespace lathe

@@ -1,0 +1,35 @@
+// What several kernel families of the cuda backend ask of a node.
+#pragma once
+
+#include <optional>
+
+#include "backend/backend.h"
+#include "backend/cuda/cuda_abi.h"
+#include "ops/loop.h"
+
+namespace lathe {
+
+int cuda_data_type(DType);   // cuda::DataType; -1: none
+int cudnn_data_type(DType);  // cuda::DnnDataType; -1: none
+// LATHE_TF32=1: f32 products may run on tensor cores with inputs rounded to TF32. Faster, not what the reference
+// computes; opt-in.
+bool tf32_allowed();
+// Why the library cannot be used on the target; "" when it can.
+std::string library_reason(const Target&, std::string_view library);
+// A fused node of kind `op`: that op (the head) on inputs of the node, then elementwise work on its result.
+struct HeadChain {
+  Node head;
+  Types head_in;
+  TensorType head_out;
+  std::vector<int> inputs;  // of the head: positions of the node's inputs
+  int output = 0;           // of the node: holds the head's result, and what was absorbed
+  // Absorbed, in this order: input with one value per column; input of the result's shape; activation.
+  int bias = -1, residual = -1;
+  enum class Activation { none, relu, gelu } activation = Activation::none;
+  // The rest: over the node's inputs and, as one more, what is in `output`, which it may overwrite.
+  std::optional<LoopProgram> loop;
+};
+// nullopt, with the reason, for other nodes. `absorb`: the head can add a bias and a residual and apply an activation.
+std::optional<HeadChain> head_chain(const Node& fused, std::string_view op, bool absorb, std::string* reason);
+
+}  // namespace lathe

@@ -1,0 +1,187 @@
+// Faults planted in the calls of the cuda backend: the simulator must find each of them. (A wrong epilogue:
+// chain_test.cpp.)
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/cuda_device.h"
+#include "ops/elementwise.h"
+#include "ops/matmul.h"
+#include "plan/plan.h"
+#include "run/conformance.h"
+#include "run/executor.h"
+#include "sim.h"
+
+namespace lathe {
+namespace {
+
+class CudaSimFault : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("LATHE_CACHE_DIR", LATHE_SIM_CACHE, 0);
+    real_ = api_ = sim::simulator_api();
+    sim::take_reports();
+  }
+
+  // z = x y + x, staged and run twice through the Executor.
+  std::unique_ptr<Executor> make_step() {
+    Builder b("step");
+    const TensorType t{DType::f32, {32, 32}};
+    const Value x = b.input(t, InputKind::batch, "x"), y = b.input(t, InputKind::batch, "y");
+    b.output(exp(matmul(x, y)) + x, OutputKind::result, "z");
+    const CudaBackend backend(&api_);
+    std::vector<Graph> graphs;
+    graphs.push_back(b.finish());
+    return std::make_unique<Executor>(plan(std::move(graphs), backend.target({}), backend.kernels()), backend.open({}),
+                                      ExecutorOptions{2, false});
+  }
+  static float run_step(Executor& e, int slot, float value) {
+    for (const char* name : {"x", "y"}) {
+      const std::vector<float> fill(32 * 32, value);
+      std::memcpy(e.staging(slot, name), fill.data(), 4 * fill.size());
+    }
+    e.stage(0, slot);
+    e.run(0, slot);
+    float z = 0;
+    std::memcpy(&z, e.result("z").data(), sizeof z);
+    return z;
+  }
+  template <class F>
+  std::string error_of(F&& f) {
+    try {
+      f();
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "no error";
+  }
+
+  cuda::Api api_;
+  static cuda::Api real_;
+};
+cuda::Api CudaSimFault::real_;
+
+TEST_F(CudaSimFault, NoneIsFoundWhereNoneIs) {
+  const auto e = make_step();
+  EXPECT_NEAR(run_step(*e, 0, 0.1f), std::exp(0.32f) + 0.1f, 1e-5);
+  EXPECT_NEAR(run_step(*e, 1, 0.2f), std::exp(1.28f) + 0.2f, 1e-4);
+  EXPECT_EQ(sim::take_reports(), std::vector<std::string>());
+}
+
+TEST_F(CudaSimFault, SwappedLeadingDimension) {
+  api_.cublasLtMatrixLayoutCreate = [](cuda::LtLayout* l, int type, uint64_t rows, uint64_t cols, int64_t) {
+    return real_.cublasLtMatrixLayoutCreate(l, type, rows, cols, static_cast<int64_t>(cols));
+  };
+  const CudaBackend backend(&api_);
+  const ConformanceReport report = run_conformance(backend, {}, "matmul");
+  EXPECT_GT(report.failed(), 10) << to_text(report);
+}
+
+TEST_F(CudaSimFault, MissingWait) {
+  api_.cuStreamWaitEvent = [](cuda::StreamHandle, cuda::EventHandle, unsigned) { return int{cuda::kSuccess}; };
+  const auto e = make_step();
+  const std::string error = error_of([&] { run_step(*e, 0, 1); });
+  EXPECT_NE(error.find("race: \"cuMemcpyDtoDAsync\" on stream"), std::string::npos) << error;
+  EXPECT_NE(error.find("\"cuMemcpyHtoDAsync\""), std::string::npos) << error;
+}
+
+std::vector<cuda::Address> allocated;
+
+TEST_F(CudaSimFault, FreedArena) {
+  allocated.clear();
+  api_.cuMemAlloc_v2 = [](cuda::Address* a, size_t bytes) {
+    const int status = real_.cuMemAlloc_v2(a, bytes);
+    allocated.push_back(*a);
+    return status;
+  };
+  const auto e = make_step();
+  run_step(*e, 0, 1);
+  ASSERT_FALSE(allocated.empty());
+  EXPECT_EQ(api_.cuMemFree_v2(allocated[0]), cuda::kSuccess);
+  const std::string error = error_of([&] { run_step(*e, 1, 1); });
+  EXPECT_NE(error.find("that was freed"), std::string::npos) << error;
+}
+
+TEST_F(CudaSimFault, GridBeyondTheLimit) {
+  api_.cuLaunchKernel = [](cuda::Function f, unsigned x, unsigned, unsigned z, unsigned bx, unsigned by, unsigned bz,
+                           unsigned shared, cuda::StreamHandle s, void** p, void** extra) {
+    return real_.cuLaunchKernel(f, x, 65536, z, bx, by, bz, shared, s, p, extra);
+  };
+  const std::string error = error_of([&] { make_step(); });
+  EXPECT_NE(error.find("65536 x 1 blocks"), std::string::npos) << error;
+}
+
+TEST_F(CudaSimFault, UnsupportedType) {
+  api_.cublasLtMatmulDescCreate = [](cuda::LtMatmulDesc* d, int, int) {
+    return real_.cublasLtMatmulDescCreate(d, cuda::kCompute16F, cuda::kR16F);
+  };
+  const std::string error = error_of([&] { make_step(); });
+  EXPECT_NE(error.find("CUBLAS_STATUS_NOT_SUPPORTED"), std::string::npos) << error;
+}
+
+TEST_F(CudaSimFault, KernelPastItsBuffer) {
+  // Every launch reads and writes one megabyte further.
+  api_.cuLaunchKernel = [](cuda::Function f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
+                           unsigned shared, cuda::StreamHandle s, void** p, void** extra) {
+    uint64_t first = 0;
+    std::memcpy(&first, p[0], 8);
+    first += 1 << 20;
+    void* const kept = std::exchange(p[0], &first);
+    const int status = real_.cuLaunchKernel(f, x, y, z, bx, by, bz, shared, s, p, extra);
+    p[0] = kept;
+    return status;
+  };
+  const auto e = make_step();
+  const std::string error = error_of([&] { run_step(*e, 0, 1); });
+  EXPECT_NE(error.find("past an allocation"), std::string::npos) << error;
+}
+
+TEST_F(CudaSimFault, PinnedMemoryChangedTooEarly) {
+  const auto e = make_step();
+  e->stage(0, 0);
+  std::memset(e->staging(0, "x"), 1, 64);
+  const std::string error = error_of([&] {
+    e->run(0, 0);
+    e->synchronize();
+  });
+  EXPECT_NE(error.find("the host changed"), std::string::npos) << error;
+}
+
+TEST_F(CudaSimFault, WorkThatACaptureForbids) {
+  const CudaBackend backend(&api_);
+  const auto device = backend.open({});
+  device->allocate(std::vector<int64_t>{256});
+  std::string error = error_of([&] { device->record("p", [](Stream& s) { s.synchronize(); }); });
+  EXPECT_NE(error.find("STREAM_CAPTURE_UNSUPPORTED"), std::string::npos) << error;
+  const auto event = device->make_event();
+  device->stream(Lane::transfer).record(*event);
+  error = error_of([&] { device->record("p", [&](Stream& s) { s.wait(*event); }); });
+  EXPECT_NE(error.find("STREAM_CAPTURE_ISOLATION"), std::string::npos) << error;
+  error = error_of([&] {
+    device->record("p", [&](Stream& s) {
+      std::vector<char> pageable(256);
+      s.copy_in({0, 0, 256}, pageable.data());
+    });
+  });
+  EXPECT_NE(error.find("pageable"), std::string::npos) << error;
+}
+
+TEST_F(CudaSimFault, BackendNamesWhatDoesNotFit) {
+  const CudaBackend backend(&api_);
+  const auto device = backend.open({});
+  device->allocate(std::vector<int64_t>{256});
+  KernelCall call;
+  call.name = "wide";
+  call.groups = {1, 70000, 1};
+  std::string error = error_of([&] { as_cuda(*device).bind("wide", {call}, {}); });
+  EXPECT_NE(error.find("larger than the device's"), std::string::npos) << error;
+  error = error_of([&] { backend.open({})->allocate(std::vector<int64_t>{int64_t{1} << 40}); });
+  EXPECT_NE(error.find("cannot allocate a segment of 1099511627776 bytes"), std::string::npos) << error;
+  error = error_of([&] { backend.open({3, 0}); });
+  EXPECT_NE(error.find("cuda:3: there is 1 device"), std::string::npos) << error;
+}
+
+}  // namespace
+}  // namespace lathe

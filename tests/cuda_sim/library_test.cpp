@@ -1,0 +1,136 @@
+// Which libraries a machine has, what is said about those that it lacks, and what still runs; and the products of types
+// that no op computes in yet.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/cuda_matmul.h"
+#include "backend/cuda/cuda_measure.h"
+#include "process.h"
+#include "run/conformance.h"
+#include "sim.h"
+#include "sim_numbers.h"
+
+namespace lathe {
+namespace {
+
+// A folder with some of the simulator's libraries.
+class Libraries {
+ public:
+  explicit Libraries(std::initializer_list<const char*> names) {
+    for (const char* n : names) std::filesystem::create_symlink(std::string(LATHE_CUDA_SIM_LIBS "/") + n, dir_.path(n));
+  }
+  cuda::Api load() const { return cuda::load_api(dir_.path()); }
+
+ private:
+  test::TempDir dir_;
+};
+
+void expect_text(const std::string& text, std::initializer_list<const char*> parts) {
+  for (const char* p : parts) EXPECT_NE(text.find(p), std::string::npos) << p << " in: " << text;
+}
+
+TEST(CudaSimLibraries, NoDriver) {
+  const cuda::Api api = Libraries({}).load();
+  const CudaBackend backend(&api);
+  EXPECT_TRUE(backend.devices().empty());
+  expect_text(backend.unavailable_reason(), {"no NVIDIA driver", "libcuda.so.1", "CUDA 12.0", "R525"});
+  // The table and a target are there all the same: a plan needs no card.
+  EXPECT_TRUE(backend.target({}).is_native("matmul"));
+  EXPECT_TRUE(backend.target({}).missing.empty());
+}
+
+TEST(CudaSimLibraries, NoCompiler) {
+  const cuda::Api api = Libraries({"libcuda.so.1"}).load();
+  const CudaBackend backend(&api);
+  EXPECT_TRUE(backend.devices().empty());
+  expect_text(backend.unavailable_reason(), {"no NVRTC", "CUDA 12 or 13", "LD_LIBRARY_PATH"});
+}
+
+TEST(CudaSimLibraries, WithoutCublasAndCudnnTheDialectTakesOver) {
+  setenv("LATHE_CACHE_DIR", LATHE_SIM_CACHE, 0);
+  cuda::Api api = Libraries({"libcuda.so.1", "libnvrtc.so.13"}).load();
+  expect_text(api.cublaslt_missing, {"no cuBLASLt", "libcublasLt.so.13", "CUDA 12 or 13"});
+  expect_text(api.cudnn_missing, {"no cuDNN", "libcudnn.so.9", "cuDNN 9"});
+  const CudaBackend backend(&api);
+  ASSERT_EQ(backend.devices().size(), 1u);
+  for (const char* op : {"matmul", "conv2d_dw"}) {
+    const ConformanceReport report = run_conformance(backend, {}, op);
+    EXPECT_EQ(report.failed() + report.declined(), 0) << to_text(report);
+    EXPECT_EQ(report.ops[0].kernels.size(), 1u) << to_text(report);
+  }
+}
+
+TEST(CudaSimLibraries, AllOfThem) {
+  const cuda::Api api = Libraries({"libcuda.so.1", "libnvrtc.so.13", "libcublasLt.so.13", "libcudnn.so.9"}).load();
+  EXPECT_EQ(api.driver_missing + api.nvrtc_missing + api.cublaslt_missing + api.cudnn_missing, "");
+}
+
+// d = gelu(a b^T + bias) for one batch of small matrices of every type.
+TEST(CudaSimMatmul, EveryTypeWithItsEpilogue) {
+  const cuda::Api api = sim::simulator_api();
+  const CudaBackend backend(&api);
+  constexpr int64_t kM = 5, kN = 7, kK = 3;
+  for (const int type : {cuda::kR32F, cuda::kR16F, cuda::kR16BF}) {
+    const auto opened = backend.open({});
+    CudaDevice& device = as_cuda(*opened);
+    device.allocate(std::vector<int64_t>{4096});
+    const auto value = [](int64_t i) { return static_cast<double>(i * 37 % 17 - 8) / 16; };
+    std::vector<std::byte> host(4096);
+    for (int64_t i = 0; i < kM * kK; ++i) sim::store_number(host.data(), i, type, value(i));
+    for (int64_t i = 0; i < kN * kK; ++i) sim::store_number(host.data() + 1024, i, type, value(i + 5));
+    for (int64_t i = 0; i < kN; ++i) sim::store_number(host.data() + 2048, i, type, value(i + 11));
+    device.stream(Lane::compute).copy_in({0, 0, 4096}, host.data());
+    CudaMatmulSpec spec;
+    spec.m = kM, spec.n = kN, spec.k = kK;
+    spec.trans_b = true;
+    spec.type = type;
+    spec.bias = true;
+    spec.activation = CudaMatmulSpec::Activation::gelu;
+    CudaMatmul::Operands at;
+    at.a = device.address({0, 0, 1});
+    at.b = device.address({0, 1024, 1});
+    at.bias = device.address({0, 2048, 1});
+    at.d = device.address({0, 3072, 1});
+    const CudaMatmul product(device, spec, at);
+    product.run(as_cuda(device.stream(Lane::compute)).handle());
+    device.stream(Lane::compute).copy_out(host.data(), {0, 0, 4096});
+    device.stream(Lane::compute).synchronize();
+    for (int64_t i = 0; i < kM; ++i)
+      for (int64_t j = 0; j < kN; ++j) {
+        double x = value(j + 11);
+        for (int64_t p = 0; p < kK; ++p) x += value(i * kK + p) * value(j * kK + p + 5);
+        const double expected = 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+        EXPECT_NEAR(sim::load_number(host.data() + 3072, i * kN + j, type), expected, type == cuda::kR32F ? 1e-6 : 4e-3)
+            << type << " " << i << " " << j;
+      }
+  }
+  EXPECT_EQ(sim::take_reports(), std::vector<std::string>());
+}
+
+TEST(CudaSimMatmul, HalfNumbersRoundToNearestEven) {
+  for (int h = 0; h < 0x7c00; ++h) ASSERT_EQ(sim::to_half(sim::from_half(static_cast<uint16_t>(h))), h);
+  EXPECT_EQ(sim::to_half(2049.0f), sim::to_half(2048.0f));
+  EXPECT_EQ(sim::to_half(2051.0f), sim::to_half(2052.0f));
+  EXPECT_EQ(sim::to_half(-65520.0f), 0xfc00);
+}
+
+TEST(CudaSimMeasure, RatesOfEveryTypeAndOverlap) {
+  const cuda::Api api = sim::simulator_api();
+  const CudaBackend backend(&api);
+  const CudaMeasurements m = measure_cuda(backend, {}, 64);
+  ASSERT_EQ(m.rates.size(), 5u);
+  for (const CudaRate& r : m.rates) {
+    EXPECT_EQ(r.failure, "") << r.type;
+    EXPECT_GT(r.flops, 0) << r.type;
+  }
+  // 8.0: two multiprocessors at 1 MHz, 1024 multiply-adds per clock in 16 bits.
+  EXPECT_DOUBLE_EQ(m.rates[3].peak, 2.0 * 1024 * 2 * 1e6);
+  EXPECT_GT(m.overlap.both, 0);
+  EXPECT_EQ(sim::take_reports(), std::vector<std::string>());
+}
+
+}  // namespace
+}  // namespace lathe

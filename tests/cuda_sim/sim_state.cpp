@@ -1,0 +1,175 @@
+#include "sim_state.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+namespace lathe::sim {
+
+State& state() {
+  static State* const s = [] {
+    auto* made = new State;  // lives as long as the process: driver objects outlive static destructors
+    for (int i = 1; i < kMaxStreams; ++i) made->free_stream_ids.insert(i);
+    return made;
+  }();
+  return *s;
+}
+
+void join(Clock& into, const Clock& other) {
+  for (size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], other[i]);
+}
+
+int report(int status, std::string text) {
+  State& s = state();
+  std::fprintf(stderr, "cuda_sim: %s\n", text.c_str());
+  s.last_report = text;
+  s.reports.push_back(std::move(text));
+  return status;
+}
+
+std::vector<std::string> take_reports() {
+  const Lock lock(state().mutex);
+  state().last_report.clear();
+  return std::exchange(state().reports, {});
+}
+
+Counters counters() { return state().counters; }
+void set_device_memory(int64_t bytes) { state().memory = static_cast<size_t>(bytes); }
+int64_t live_allocations() { return static_cast<int64_t>(state().device.size() + state().pinned.size()); }
+
+bool is_live(const void* handle) { return handle && state().handles.count(handle) != 0; }
+
+Allocation* find_device(Address a, size_t bytes) {
+  auto at = state().device.upper_bound(a);
+  if (at == state().device.begin()) return nullptr;
+  Allocation& m = (--at)->second;
+  return a >= m.base && bytes <= m.bytes && a - m.base <= m.bytes - bytes ? &m : nullptr;
+}
+
+std::string describe(Address a) {
+  State& s = state();
+  if (a == 0) return "a null address";
+  auto freed = s.freed.upper_bound(a);
+  if (freed != s.freed.begin() && a - (--freed)->first < freed->second)
+    return fmt::format("inside memory of {} bytes that was freed", freed->second);
+  auto at = s.device.upper_bound(a);
+  if (at != s.device.begin()) {
+    const Allocation& m = (--at)->second;
+    if (a - m.base < m.bytes) return fmt::format("{} bytes before the end of an allocation of {}", m.base + m.bytes - a, m.bytes);
+    return fmt::format("{} bytes past an allocation of {}", a - m.base - m.bytes, m.bytes);
+  }
+  return "in no allocation";
+}
+
+int check_range(const std::string& what, Address a, size_t bytes) {
+  if (find_device(a, bytes)) return cuda::kSuccess;
+  return report(cuda::kErrorIllegalAddress, fmt::format("{}: {} bytes at {:#x} are {}", what, bytes, a, describe(a)));
+}
+
+namespace {
+
+// Orders one access after all earlier ones; reports the first that it races with.
+int check_order(SimStream& stream, uint32_t op, const Access& access) {
+  State& s = state();
+  Allocation* m = find_device(access.address, access.bytes);
+  if (!m || access.bytes == 0) return cuda::kSuccess;
+  const size_t first = (access.address - m->base) / kGranule, last = (access.address + access.bytes - 1 - m->base) / kGranule;
+  const auto me = static_cast<size_t>(stream.id);
+  const uint32_t now = stream.clock[me];
+  for (size_t g = first; g <= last; ++g) {
+    History& h = m->history[g];
+    const auto race = [&](uint32_t other, const char* did, uint8_t other_stream) {
+      return report(cuda::kErrorUnknown,
+                    fmt::format("race: \"{}\" on stream {} {} byte {} of an allocation of {} bytes while \"{}\" on stream {}, "
+                                "which it does not wait for, {} it",
+                                s.op_names[op], stream.id, access.write ? "writes" : "reads", g * kGranule, m->bytes,
+                                s.op_names[other], other_stream, did));
+    };
+    if (h.write_time > stream.clock[h.write_stream]) return race(h.write_op, "writes", h.write_stream);
+    if (access.write) {
+      for (size_t r = 0; r < kMaxStreams; ++r)
+        if (h.read_time[r] > stream.clock[r]) return race(h.read_op[r], "reads", static_cast<uint8_t>(r));
+      h.write_time = now;
+      h.write_op = op;
+      h.write_stream = static_cast<uint8_t>(stream.id);
+    } else {
+      h.read_time[me] = now;
+      h.read_op[me] = op;
+    }
+  }
+  return cuda::kSuccess;
+}
+
+uint64_t fnv(const void* data, size_t bytes) {
+  uint64_t h = 0xcbf29ce484222325u;
+  const auto* p = static_cast<const unsigned char*>(data);
+  for (size_t i = 0; i < bytes; ++i) h = (h ^ p[i]) * 0x100000001b3u;
+  return h;
+}
+
+}  // namespace
+
+int run_now(SimStream& stream, const Operation& o) {
+  State& s = state();
+  const auto me = static_cast<size_t>(stream.id);
+  join(stream.clock, s.host);
+  stream.clock[me] = ++s.ticks[me];
+  // Names repeat from step to step.
+  static std::map<std::string, uint32_t> numbers;
+  const auto [number, added] = numbers.try_emplace(o.name, static_cast<uint32_t>(s.op_names.size()));
+  if (added) s.op_names.push_back(o.name);
+  std::vector<Access> accesses;
+  const size_t reads_in_flight = s.in_flight.size();
+  if (const int status = o.work(accesses); status != cuda::kSuccess) return status;
+  for (size_t i = reads_in_flight; i < s.in_flight.size(); ++i) {
+    InFlight& f = s.in_flight[i];
+    f.stream = stream.id;
+    f.time = stream.clock[me];
+    f.name = o.name;
+    if (f.src) f.hash = fnv(f.src, f.bytes);
+  }
+  for (const Access& a : accesses)
+    if (const int status = check_order(stream, number->second, a); status != cuda::kSuccess) return status;
+  return cuda::kSuccess;
+}
+
+int submit(cuda::StreamHandle handle, Operation o) {
+  if (!is_live(handle)) return report(cuda::kErrorInvalidHandle, fmt::format("{}: no such stream", o.name));
+  if (!in_context()) return report(cuda::kErrorInvalidContext, fmt::format("{}: the thread has no context", o.name));
+  auto& stream = *reinterpret_cast<SimStream*>(handle);
+  if (!stream.capturing) return run_now(stream, o);
+  if (stream.invalidated) return cuda::kErrorStreamCaptureInvalidated;
+  stream.captured.push_back(std::move(o));
+  return cuda::kSuccess;
+}
+
+int host_waits(const Clock& clock) {
+  State& s = state();
+  join(s.host, clock);
+  int status = cuda::kSuccess;
+  std::vector<InFlight> left;
+  for (InFlight& f : s.in_flight) {
+    if (f.time > s.host[static_cast<size_t>(f.stream)]) {
+      left.push_back(std::move(f));
+      continue;
+    }
+    if (f.dst) std::memcpy(f.dst, f.data.data(), f.data.size());
+    if (f.src && fnv(f.src, f.bytes) != f.hash)
+      status = report(cuda::kErrorUnknown,
+                      fmt::format("race: the host changed {} bytes of pinned memory before \"{}\" on stream {} had read them",
+                                  f.bytes, f.name, f.stream));
+  }
+  s.in_flight = std::move(left);
+  return status;
+}
+
+int forbid_in_capture(const char* call) {
+  State& s = state();
+  if (s.capturing == 0) return cuda::kSuccess;
+  return report(cuda::kErrorStreamCaptureUnsupported, fmt::format("{} while a stream is being captured", call));
+}
+
+}  // namespace lathe::sim

@@ -1,0 +1,121 @@
+// The simulator's inner state, shared by its parts. One card, one process: plain globals behind state().
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "sim.h"
+
+namespace lathe::sim {
+
+using cuda::Address;
+
+constexpr int kMaxStreams = 16;    // number 0 is the host
+constexpr size_t kGranule = 256;   // bytes whose accesses are told apart
+using Clock = std::array<uint32_t, kMaxStreams>;
+void join(Clock& into, const Clock& other);
+
+struct Access {
+  Address address = 0;
+  size_t bytes = 0;
+  bool write = false;
+};
+
+// Who touched a granule last.
+struct History {
+  uint32_t write_time = 0, write_op = 0;
+  uint8_t write_stream = 0;
+  std::array<uint32_t, kMaxStreams> read_time{}, read_op{};
+};
+
+struct Allocation {
+  Address base = 0;
+  size_t bytes = 0, mapped = 0;
+  std::vector<History> history;        // by granule
+  std::vector<unsigned char> touched;  // by granule, during a kernel: bit 0 read, bit 1 written
+};
+
+// Work on a stream: does it and tells what it touched. Returns a driver status.
+struct Operation {
+  std::string name;
+  std::function<int(std::vector<Access>&)> work;
+};
+
+struct SimStream {
+  int id = 0;
+  Clock clock{};
+  bool capturing = false, invalidated = false;
+  std::vector<Operation> captured;
+};
+
+struct SimEvent {
+  Clock clock{};
+  bool recorded = false, captured = false, timing = false;
+  std::chrono::steady_clock::time_point time;
+};
+
+struct SimGraph {
+  std::vector<Operation> operations;
+};
+
+// A copy to the host that the host has not waited for, or one from pinned memory that may still be reading.
+struct InFlight {
+  int stream = 0;
+  uint32_t time = 0;
+  std::string name;
+  void* dst = nullptr;
+  std::vector<unsigned char> data;  // to deliver
+  const void* src = nullptr;
+  size_t bytes = 0;
+  uint64_t hash = 0;
+};
+
+struct State {
+  std::recursive_mutex mutex;
+  std::vector<std::string> reports;
+  std::string last_report;
+  Counters counters;
+  bool initialized = false;
+  int context_users = 0;
+  size_t memory = size_t{2} << 30, used = 0;
+  std::map<Address, Allocation> device, pinned;
+  std::map<Address, size_t> freed;  // for better messages
+  std::set<const void*> handles;    // live streams, events, modules, functions, graphs, descriptors
+  std::set<int> free_stream_ids;
+  Clock host{};
+  std::array<uint32_t, kMaxStreams> ticks{};
+  std::array<Clock, kMaxStreams> last_clock{};  // of a stream number, for its next owner
+  std::vector<std::string> op_names{""};
+  std::vector<InFlight> in_flight;
+  int capturing = 0;  // streams under capture
+};
+State& state();
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+int report(int status, std::string text);  // keeps the text, prints it, returns status
+bool is_live(const void* handle);
+
+// The live device allocation that holds the whole range; null otherwise.
+Allocation* find_device(Address, size_t bytes);
+std::string describe(Address);  // "inside freed memory of 4096 bytes", ...
+// kSuccess, or an illegal address report naming `what`.
+int check_range(const std::string& what, Address, size_t bytes);
+
+// Runs the operation on the stream, or keeps it when the stream is being captured. `handle` must be live.
+int submit(cuda::StreamHandle handle, Operation);
+int run_now(SimStream&, const Operation&);
+int host_waits(const Clock&);  // the host has waited for all before this clock: delivers copies, checks sources
+// For calls that a capture forbids: invalidates captures of this process; kSuccess when there are none.
+int forbid_in_capture(const char* call);
+
+bool in_context();  // the calling thread has a current context
+
+}  // namespace lathe::sim

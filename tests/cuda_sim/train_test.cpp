@@ -1,0 +1,103 @@
+// The program itself on the simulated card: its libraries stand where NVIDIA's would, and `lathe` opens them.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "process.h"
+
+namespace lathe::test {
+namespace {
+
+const std::vector<std::string> kEnv{"LD_LIBRARY_PATH=" LATHE_CUDA_SIM_LIBS, "LATHE_CACHE_DIR=" LATHE_SIM_CACHE};
+
+std::vector<double> losses(const std::string& run) {
+  std::vector<double> out;
+  std::istringstream lines(read_file(run + "/metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    const auto j = nlohmann::json::parse(line);
+    if (j.contains("loss")) out.push_back(j["loss"]);
+  }
+  return out;
+}
+
+// Trains on both devices and compares the losses; rounding differs, and training amplifies it step by step.
+void compare(const std::string& recipe, const std::vector<std::string>& settings, size_t steps, double tolerance) {
+  const TempDir dir;
+  double expected = 0, actual = 0;
+  for (const std::string device : {"cpu", "cuda"}) {
+    std::vector<std::string> args{"train", recipe,         "--device", device,
+                                  "--out", dir.path(device), "--json", "--quiet", "--set",
+                                  "train.log_every=1", "--set", "train.steps=" + std::to_string(steps)};
+    for (const std::string& s : settings) {
+      args.push_back("--set");
+      args.push_back(s);
+    }
+    const auto r = run_lathe(args, kEnv);
+    ASSERT_EQ(r.code, 0) << r.err;
+    EXPECT_EQ(r.err.find("cuda_sim:"), std::string::npos) << r.err;
+    const auto j = nlohmann::json::parse(r.out);
+    EXPECT_EQ(j["memory_predicted"], j["memory_allocated"]) << device;
+    (device == "cpu" ? expected : actual) = j["test_loss"];
+  }
+  EXPECT_NEAR(actual, expected, tolerance * (1 + expected)) << recipe << ", test loss";
+  const auto cpu = losses(dir.path("cpu")), cuda = losses(dir.path("cuda"));
+  ASSERT_EQ(cpu.size(), steps);
+  ASSERT_EQ(cuda.size(), steps);
+  for (size_t i = 0; i < steps; ++i) EXPECT_NEAR(cuda[i], cpu[i], tolerance * (1 + cpu[i])) << recipe << " step " << i + 1;
+}
+
+// Epochs end with a smaller batch and an evaluation, which comes between the staging of a batch and its step.
+TEST(CudaTrain, MlpLikeTheCpu) {
+  compare("mlp", {"data.train_samples=100", "data.test_samples=50", "train.batch_size=32", "model.hidden=[64, 32]"}, 16, 2e-4);
+}
+
+TEST(CudaTrain, CnnLikeTheCpu) {
+  compare("fashion_mnist", {"data.train_samples=40", "data.test_samples=20", "train.batch_size=16", "model.channels=[4, 8]", "model.dense=16"}, 6, 1e-3);
+}
+
+TEST(CudaTrain, GptLikeTheCpu) {
+  compare("gpt_tiny", {"model.layers=2", "model.heads=2", "model.width=16", "model.sequence=16", "train.batch_size=4", "data.test_samples=8", "data.train_samples=64"}, 6, 1e-3);
+}
+
+TEST(CudaTrain, AccumulatesAndResumes) {
+  const TempDir dir;
+  const auto args = [&](const std::string& out, int steps) {
+    return std::vector<std::string>{"train", "mlp", "--device", "cuda", "--quiet", "--out", dir.path(out), "--set", "data.source=synthetic",
+                                    "--set", "data.train_samples=100", "--set", "train.batch_size=16", "--set", "train.accumulate=2",
+                                    "--set", "train.steps=" + std::to_string(steps), "--set", "model.hidden=[32]", "--resume"};
+  };
+  ASSERT_EQ(run_lathe(args("whole", 8), kEnv).code, 0);
+  ASSERT_EQ(run_lathe(args("parts", 5), kEnv).code, 0);
+  ASSERT_EQ(run_lathe(args("parts", 8), kEnv).code, 0);
+  EXPECT_TRUE(read_file(newest_checkpoint(dir.path("whole")) + "/model.safetensors") ==
+              read_file(newest_checkpoint(dir.path("parts")) + "/model.safetensors"));
+}
+
+TEST(CudaTrain, SelftestOfTheCard) {
+  const auto r = run_lathe({"selftest", "--device", "cuda", "--product", "64", "--json"}, kEnv);
+  ASSERT_EQ(r.code, 0) << r.err << r.out;
+  EXPECT_EQ(r.err.find("cuda_sim:"), std::string::npos) << r.err;
+  const auto j = nlohmann::json::parse(r.out);
+  EXPECT_EQ(j["failed"], 0);
+  ASSERT_EQ(j["training"].size(), 3u);
+  for (const auto& t : j["training"]) {
+    EXPECT_TRUE(t["ok"].get<bool>()) << t;
+    EXPECT_TRUE(t["repeats"].get<bool>()) << t;
+  }
+  ASSERT_EQ(j["card"]["products"].size(), 5u);
+}
+
+TEST(CudaTrain, WithoutADriverTheReasonIsGiven) {
+  const TempDir empty;
+  const auto r = run_lathe({"train", "mlp", "--device", "cuda", "--out", empty.path("run")}, {"LD_LIBRARY_PATH=" + empty.path()});
+  if (r.code == 0) GTEST_SKIP() << "this machine has a card";
+  EXPECT_NE(r.err.find("cuda: "), std::string::npos) << r.err;
+  const auto d = run_lathe({"devices", "--no-measure"}, {"LD_LIBRARY_PATH=" + empty.path()});
+  EXPECT_EQ(d.code, 0);
+  EXPECT_NE(d.out.find("cuda       not available: "), std::string::npos) << d.out;
+}
+
+}  // namespace
+}  // namespace lathe::test
