@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -56,7 +57,12 @@ void BinaryCache::store(const std::string& key, const std::vector<unsigned char>
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
   if (error) return;
-  const std::string final_path = path(key), temporary = fmt::format("{}.{}.tmp", final_path, getpid());
+  // Processes on several machines may share the folder, and threads a process.
+  static std::atomic<unsigned> serial{0};
+  char host[64] = "";
+  gethostname(host, sizeof host - 1);
+  const std::string final_path = path(key),
+                    temporary = fmt::format("{}.{}.{}.{}.tmp", final_path, host, getpid(), serial.fetch_add(1));
   Header header;
   std::memcpy(header.magic, kMagic, sizeof kMagic);
   header.hash = XXH3_64bits(payload.data(), payload.size());

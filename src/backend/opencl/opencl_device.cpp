@@ -60,11 +60,9 @@ class OpenClKernel final : public Kernel {
   }
 
   void run(Stream& stream) override {
-    const OpenClApi& cl = opencl_api();
-    const cl_command_queue queue = static_cast<OpenClStream&>(stream).queue();
     for (Launch& l : launches_) {
       if (!l.kernel) prepare(l);
-      LATHE_CL(cl.clEnqueueNDRangeKernel(queue, l.kernel.get(), 3, nullptr, l.global, l.local, 0, nullptr, nullptr));
+      static_cast<OpenClStream&>(stream).launch(l.kernel.get(), l.name, l.global, l.local);
     }
   }
 
@@ -115,29 +113,65 @@ class OpenClKernel final : public Kernel {
 
 }  // namespace
 
-OpenClStream::OpenClStream(OpenClDevice& device, cl_context context, cl_device_id id) : device_(device) {
+// Where a command leaves its event: nowhere, or in the trace.
+class OpenClStream::Traced {
+ public:
+  Traced(OpenClStream& stream, std::string_view what) : stream_(stream), what_(what) {}
+  ~Traced() {
+    if (event_) stream_.events_.emplace_back(what_, ClEvent(event_));
+  }
+  cl_event* slot() { return stream_.trace_ ? &event_ : nullptr; }
+
+ private:
+  OpenClStream& stream_;
+  std::string_view what_;
+  cl_event event_ = nullptr;
+};
+
+OpenClStream::OpenClStream(OpenClDevice& device, Lane lane, cl_context context, cl_device_id id, bool trace)
+    : device_(device), lane_(lane), trace_(trace) {
   cl_int status = CL_SUCCESS;
-  queue_ = ClQueue(opencl_api().clCreateCommandQueue(context, id, 0, &status));
+  queue_ = ClQueue(opencl_api().clCreateCommandQueue(context, id, trace ? CL_QUEUE_PROFILING_ENABLE : 0, &status));
   check_opencl(status, "clCreateCommandQueue");
 }
 
 void OpenClStream::copy_in(const Buffer& dst, const void* src) {
   if (dst.bytes == 0) return;
+  Traced traced(*this, "copy_in");
   LATHE_CL(opencl_api().clEnqueueWriteBuffer(queue(), device_.segment(dst), CL_FALSE, offset_of(dst), bytes_of(dst),
-                                             src, 0, nullptr, nullptr));
+                                             src, 0, nullptr, traced.slot()));
 }
 
 void OpenClStream::copy_out(void* dst, const Buffer& src) {
   if (src.bytes == 0) return;
+  Traced traced(*this, "copy_out");
   LATHE_CL(opencl_api().clEnqueueReadBuffer(queue(), device_.segment(src), CL_FALSE, offset_of(src), bytes_of(src), dst,
-                                            0, nullptr, nullptr));
+                                            0, nullptr, traced.slot()));
 }
 
 void OpenClStream::copy(const Buffer& dst, const Buffer& src) {
   if (src.bytes == 0) return;
   LATHE_CHECK(dst.bytes >= src.bytes, "{} bytes into {}", src.bytes, dst.bytes);
+  Traced traced(*this, "copy");
   LATHE_CL(opencl_api().clEnqueueCopyBuffer(queue(), device_.segment(src), device_.segment(dst), offset_of(src),
-                                            offset_of(dst), bytes_of(src), 0, nullptr, nullptr));
+                                            offset_of(dst), bytes_of(src), 0, nullptr, traced.slot()));
+}
+
+void OpenClStream::launch(cl_kernel kernel, const std::string& name, const size_t* global, const size_t* local) {
+  ++device_.counters().launches;
+  Traced traced(*this, name);
+  LATHE_CL(
+      opencl_api().clEnqueueNDRangeKernel(queue(), kernel, 3, nullptr, global, local, 0, nullptr, traced.slot()));
+}
+
+void OpenClStream::append_spans(std::vector<OpenClSpan>& spans) const {
+  for (const auto& [what, event] : events_) {
+    cl_ulong start = 0, end = 0;
+    const OpenClApi& cl = opencl_api();
+    LATHE_CL(cl.clGetEventProfilingInfo(event.get(), CL_PROFILING_COMMAND_START, sizeof start, &start, nullptr));
+    LATHE_CL(cl.clGetEventProfilingInfo(event.get(), CL_PROFILING_COMMAND_END, sizeof end, &end, nullptr));
+    spans.push_back({what, lane_, start, end});
+  }
 }
 
 void OpenClStream::record(Event& event) {
@@ -154,7 +188,10 @@ void OpenClStream::wait(Event& event) {
   LATHE_CL(opencl_api().clEnqueueBarrierWithWaitList(queue(), 1, &marker, nullptr));
 }
 
-void OpenClStream::synchronize() { LATHE_CL(opencl_api().clFinish(queue())); }
+void OpenClStream::synchronize() {
+  ++device_.counters().blocking;
+  LATHE_CL(opencl_api().clFinish(queue()));
+}
 
 OpenClDevice::OpenClDevice(const OpenClDeviceOptions& options, Target target)
     : id_(find_device(options.index)),
@@ -167,8 +204,8 @@ OpenClDevice::OpenClDevice(const OpenClDeviceOptions& options, Target target)
                                                                                      : LaunchStyle::wide),
                                            limits_)),
       library_(context_.get(), id_.device, BinaryCache(options.cache_folder)),
-      compute_(*this, context_.get(), id_.device),
-      transfer_(*this, context_.get(), id_.device) {
+      compute_(*this, Lane::compute, context_.get(), id_.device, options.trace),
+      transfer_(*this, Lane::transfer, context_.get(), id_.device, options.trace) {
   const std::string reason = check_tiles(tiles_, limits_.group, limits_.local_bytes);
   LATHE_USER_CHECK(reason.empty(), "opencl: tiles: {}", reason);
 }
@@ -201,6 +238,7 @@ void OpenClDevice::allocate(std::span<const int64_t> segment_bytes) {
                       "allocation {} bytes): {}",
                       bytes, std::accumulate(segment_bytes.begin(), segment_bytes.end(), int64_t{0}), target_.memory,
                       target_.largest_allocation, opencl_error_name(status)));
+    ++counters_.allocations;
     segments_.push_back(std::move(buffer));
     segment_bytes_.push_back(bytes);
   }
@@ -219,8 +257,15 @@ std::byte* OpenClDevice::allocate_staging(int64_t bytes) {
   if (status != CL_SUCCESS)
     throw DeviceError(
         fmt::format("opencl: cannot allocate {} bytes of staging memory: {}", bytes, opencl_error_name(status)));
+  ++counters_.allocations;
   staging_.push_back(std::move(s));
   return static_cast<std::byte*>(staging_.back().mapped);
+}
+
+std::vector<OpenClSpan> OpenClDevice::spans() const {
+  std::vector<OpenClSpan> all;
+  for (const OpenClStream* s : {&compute_, &transfer_}) s->append_spans(all);
+  return all;
 }
 
 cl_mem OpenClDevice::segment(const Buffer& b) const {

@@ -20,9 +20,23 @@ class OpenClEvent final : public Event {
   ClEvent event;  // of the latest record(); none before
 };
 
+// When a command ran, in the device's nanoseconds.
+struct OpenClSpan {
+  std::string what;  // "copy_in", "copy_out", "copy" or the name of a kernel
+  Lane lane = Lane::compute;
+  uint64_t start = 0, end = 0;
+};
+
+// Calls since the device was opened.
+struct OpenClCounters {
+  int64_t launches = 0;
+  int64_t blocking = 0;     // that wait for the device
+  int64_t allocations = 0;  // of device or staging memory
+};
+
 class OpenClStream final : public Stream {
  public:
-  OpenClStream(OpenClDevice&, cl_context, cl_device_id);
+  OpenClStream(OpenClDevice&, Lane, cl_context, cl_device_id, bool trace);
 
   void copy_in(const Buffer& dst, const void* src) override;
   void copy_out(void* dst, const Buffer& src) override;
@@ -31,10 +45,16 @@ class OpenClStream final : public Stream {
   void wait(Event&) override;
   void synchronize() override;
   cl_command_queue queue() const { return queue_.get(); }
+  void launch(cl_kernel, const std::string& name, const size_t* global, const size_t* local);
+  void append_spans(std::vector<OpenClSpan>&) const;  // of a traced stream, after synchronize()
 
  private:
+  class Traced;
   OpenClDevice& device_;
+  Lane lane_;
+  bool trace_;
   ClQueue queue_;
+  std::vector<std::pair<std::string, ClEvent>> events_;  // traced
 };
 
 struct OpenClDeviceOptions {
@@ -42,6 +62,7 @@ struct OpenClDeviceOptions {
   std::optional<LaunchStyle> style;  // of the kernels; by default narrow on CPUs, wide elsewhere
   std::optional<ProductTiles> tiles;  // by default those of the class of the device
   std::string cache_folder;           // of compiled programs; "": none
+  bool trace = false;                 // keep the times of all commands
 };
 
 class OpenClDevice final : public Device {
@@ -59,6 +80,8 @@ class OpenClDevice final : public Device {
   KernelLibrary& library() { return library_; }
   LaunchStyle style() const { return tiles_.style; }
   const ProductTiles& tiles() const { return tiles_; }
+  std::vector<OpenClSpan> spans() const;  // when traced and both streams have been waited for
+  OpenClCounters& counters() { return counters_; }
   const OpenClLimits& limits() const { return limits_; }
   cl_device_id id() const { return id_.device; }
   cl_mem segment(const Buffer&) const;  // InternalError when the buffer does not lie within the arena
@@ -70,6 +93,7 @@ class OpenClDevice final : public Device {
   OpenClDeviceId id_;
   Target target_;
   ClContext context_;
+  OpenClCounters counters_;
   OpenClLimits limits_;
   ProductTiles tiles_;
   KernelLibrary library_;

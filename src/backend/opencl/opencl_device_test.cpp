@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <thread>
 
 #include "backend/kernels/loop_calls.h"
 #include "backend/opencl/batch_test.h"
@@ -85,7 +88,11 @@ TEST(OpenClDevice, TooLargeASegmentNamesTheSizes) {
 
 // The executor's pattern: uploads on one queue, kernels on the other, two slots, an event each way.
 TEST(OpenClDevice, EventsOrderTheQueues) {
-  OPEN_OR_SKIP(device);
+  OpenClDeviceOptions options;
+  options.trace = true;
+  std::string reason;
+  const auto device = open_test_device(options, &reason);
+  if (!device) GTEST_SKIP() << reason;
   constexpr int64_t kCount = 1 << 20, kBytes = kCount * 4;
   const int64_t segments[] = {4 * kBytes};
   device->allocate(segments);
@@ -102,6 +109,9 @@ TEST(OpenClDevice, EventsOrderTheQueues) {
     out.push_back(reinterpret_cast<float*>(device->allocate_staging(kBytes)));
     std::fill_n(in[static_cast<size_t>(i)], kCount, static_cast<float>(i));
   }
+  kernels[0]->run(compute);
+  compute.synchronize();  // compiled
+  const OpenClCounters before = device->counters();
   for (size_t i = 0; i < kSteps; ++i) {
     const size_t turn = i % 2;
     transfer.wait(*consumed[turn]);  // nothing to wait for in the first round
@@ -112,7 +122,22 @@ TEST(OpenClDevice, EventsOrderTheQueues) {
     compute.record(*consumed[turn]);
     compute.copy_out(out[i], y[turn]);
   }
+  EXPECT_EQ(device->counters().blocking, before.blocking);
+  EXPECT_EQ(device->counters().allocations, before.allocations);
+  EXPECT_EQ(device->counters().launches, before.launches + kSteps);
   compute.synchronize();
+  transfer.synchronize();
+  // The upload of a step starts before the last kernel of the step before it ends.
+  std::vector<OpenClSpan> uploads, runs;
+  for (const OpenClSpan& s : device->spans()) {
+    if (s.what == "copy_in") uploads.push_back(s);
+    if (s.what.starts_with("loop_")) runs.push_back(s);
+  }
+  ASSERT_EQ(uploads.size(), static_cast<size_t>(kSteps));
+  ASSERT_EQ(runs.size(), static_cast<size_t>(kSteps) + 1);
+  int early = 0;
+  for (size_t i = 1; i < kSteps; ++i) early += uploads[i].start < runs[i].end;  // runs[i]: of step i - 1
+  EXPECT_GE(early, kSteps / 2) << "of " << kSteps - 1;
   for (size_t i = 0; i < kSteps; ++i)
     for (int64_t k : {int64_t{0}, kCount / 2, kCount - 1})
       ASSERT_EQ(out[i][k], static_cast<float>(i + 1)) << i << " " << k;
@@ -210,6 +235,29 @@ TEST(BinaryCache, FolderFollowsTheEnvironment) {
   EXPECT_EQ(folder("/a", "/b"), "/a");
   EXPECT_EQ(folder(nullptr, "/b"), "/b/lathe");
   unsetenv("XDG_CACHE_HOME");
+}
+
+// Many ranks start at once: whoever reads sees a whole entry or none.
+TEST(BinaryCache, ManyWritersOneKey) {
+  CacheFolder folder;
+  const BinaryCache cache(folder.path());
+  std::vector<std::thread> ranks;
+  std::atomic<int> torn{0}, seen{0};
+  for (int rank = 0; rank < 8; ++rank)
+    ranks.emplace_back([&, rank] {
+      for (int i = 0; i < 20; ++i) {
+        cache.store("k", std::vector<unsigned char>(20000 + static_cast<size_t>(rank), static_cast<unsigned char>(rank)));
+        if (const auto got = cache.load("k")) {
+          ++seen;
+          const size_t writer = (*got)[0];
+          torn += got->size() != 20000 + writer || std::ranges::any_of(*got, [&](unsigned char c) { return c != writer; });
+        }
+      }
+    });
+  for (std::thread& t : ranks) t.join();
+  EXPECT_EQ(torn, 0);
+  EXPECT_EQ(seen, 160) << "an entry that was whole never goes missing";
+  EXPECT_EQ(folder.files().size(), 1u) << "no temporary file is left";
 }
 
 TEST(BinaryCache, AnUnwritableFolderIsNoError) {
