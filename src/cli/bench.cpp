@@ -8,6 +8,7 @@
 namespace lathe::cli {
 
 void add_bench_op(CLI::App& bench, int& exit);
+void add_tune_device(CLI::App& bench);
 
 namespace {
 
@@ -115,6 +116,7 @@ void add_bench(CLI::App& app, int& exit) {
   add_step(*cmd);
   add_loader(*cmd);
   add_bench_op(*cmd, exit);
+  add_tune_device(*cmd);
 }
 
 }  // namespace lathe::cli

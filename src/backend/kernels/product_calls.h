@@ -17,7 +17,7 @@ struct ProductTiles {
   int vector_bytes = 64;
   int micro_rows = 8;
   int depth = 256;
-  int rows_per = 192;
+  int rows_per = 384;
   // Wide: a group computes tile_rows x tile_cols, an item item_rows x item_cols, through local tiles wide_depth deep.
   int tile_rows = 64, tile_cols = 64, item_rows = 4, item_cols = 4;
   int wide_depth = 16;

@@ -37,13 +37,6 @@ ClKernel KernelLibrary::make(const Text* text, const std::string& kernel) {
   return made;
 }
 
-std::string KernelLibrary::device_identity() const {
-  std::string text;
-  for (const cl_device_info what : {CL_DEVICE_NAME, CL_DEVICE_VENDOR, CL_DEVICE_VERSION, CL_DRIVER_VERSION})
-    text += device_text(device_, what) + "\n";
-  return text;
-}
-
 void KernelLibrary::build_pending() {
   const std::vector<Text*> texts = std::exchange(pending_, {});
   std::string error = build(texts);
@@ -59,7 +52,7 @@ std::string KernelLibrary::build(const std::vector<Text*>& texts) {
   const OpenClApi& cl = opencl_api();
   std::string source = kernel_text::dialect;
   for (const Text* t : texts) source += "\n" + t->source;
-  const std::string key = cache_key(device_identity() + kOptions + "\n" + source);
+  const std::string key = cache_key(device_identity(device_) + kOptions + "\n" + source);
   ClProgram program = from_cache(key);
   if (program) {
     ++cache_hits_;

@@ -37,7 +37,6 @@ class KernelLibrary {
   std::string build(const std::vector<Text*>&);
   ClProgram from_cache(const std::string& key);
   void to_cache(const std::string& key, cl_program) const;
-  std::string device_identity() const;
 
   cl_context context_;
   cl_device_id device_;

@@ -2,7 +2,6 @@
 
 #include <cstdlib>
 
-#include "backend/opencl/opencl_device.h"
 #include "backend/opencl/opencl_kernels.h"
 #include "base/error.h"
 
@@ -45,29 +44,48 @@ class OpenClBackend final : public Backend {
   }
 
   std::unique_ptr<Device> open(const DeviceOptions& options) const override {
-    OpenClDeviceOptions o;
-    o.index = options.index;
-    o.cache_folder = cache_folder(options.index);
-    if (const char* form = std::getenv("LATHE_OPENCL_FORM")) {
-      const std::string_view name(form);
-      LATHE_USER_CHECK(name == "narrow" || name == "wide", "LATHE_OPENCL_FORM: expected narrow or wide, got {}", name);
-      o.style = name == "narrow" ? LaunchStyle::narrow : LaunchStyle::wide;
-    }
-    return std::make_unique<OpenClDevice>(o, target(options));
-  }
-
- private:
-  // PoCL keeps a cache of its own which is as fast, and asking it for binaries compiles every kernel a second time
-  // (measured with 3.1: 10 kernels, 0.8 s).
-  static std::string cache_folder(int index) {
-    const auto all = opencl_devices();
-    if (index < 0 || index >= static_cast<int>(all.size())) return "";
-    const std::string platform = platform_text(all[static_cast<size_t>(index)].platform, CL_PLATFORM_NAME);
-    return platform == "Portable Computing Language" ? "" : BinaryCache::default_folder();
+    return std::make_unique<OpenClDevice>(opencl_device_options(options.index), target(options));
   }
 };
 
+// PoCL keeps a cache of its own which is as fast, and asking it for binaries compiles every kernel a second time
+// (measured with 3.1: 10 kernels, 0.8 s).
+std::string cache_folder(const OpenClDeviceId& id) {
+  const std::string platform = platform_text(id.platform, CL_PLATFORM_NAME);
+  return platform == "Portable Computing Language" ? "" : BinaryCache::default_folder();
+}
+
+LaunchStyle style_of(const OpenClDeviceId& id) {
+  if (const char* form = std::getenv("LATHE_OPENCL_FORM")) {
+    const std::string_view name(form);
+    LATHE_USER_CHECK(name == "narrow" || name == "wide", "LATHE_OPENCL_FORM: expected narrow or wide, got {}", name);
+    return name == "narrow" ? LaunchStyle::narrow : LaunchStyle::wide;
+  }
+  return is_cpu(id.device) ? LaunchStyle::narrow : LaunchStyle::wide;
+}
+
 }  // namespace
+
+OpenClDeviceOptions opencl_device_options(int index) {
+  OpenClDeviceOptions o;
+  o.index = index;
+  const auto all = opencl_devices();
+  if (index < 0 || index >= static_cast<int>(all.size())) return o;  // opening it says what is wrong
+  const OpenClDeviceId& id = all[static_cast<size_t>(index)];
+  o.cache_folder = cache_folder(id);
+  o.style = style_of(id);
+  // Stored sizes that do not fit (any more) are as good as none.
+  const auto tiles = opencl_tile_store(index, *o.style).load();
+  const OpenClLimits limits = opencl_limits(id.device);
+  if (tiles && tiles->style == *o.style && check_tiles(*tiles, limits.group, limits.local_bytes).empty())
+    o.tiles = tiles;
+  return o;
+}
+
+TileStore opencl_tile_store(int index, LaunchStyle style) {
+  const OpenClDeviceId id = opencl_devices().at(static_cast<size_t>(index));
+  return {BinaryCache::default_folder(), device_identity(id.device), style};
+}
 
 const Backend& opencl_backend() {
   static const OpenClBackend backend;

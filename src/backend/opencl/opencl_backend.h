@@ -2,9 +2,16 @@
 #pragma once
 
 #include "backend/backend.h"
+#include "backend/opencl/opencl_device.h"
+#include "backend/opencl/tile_store.h"
 
 namespace lathe {
 
 const Backend& opencl_backend();
+
+// What open() takes for a device: the form of the kernels (LATHE_OPENCL_FORM = narrow or wide forces one), the stored
+// tiles of the device where there are some, the folder of compiled programs.
+OpenClDeviceOptions opencl_device_options(int index);
+TileStore opencl_tile_store(int index, LaunchStyle);
 
 }  // namespace lathe

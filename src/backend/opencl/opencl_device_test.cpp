@@ -226,6 +226,36 @@ TEST(OpenClDevice, CacheHitsAndSurvivesDamage) {
   expect(run(), 1, 0);
 }
 
+TEST(TileStore, KeepsWholeFilesOnly) {
+  CacheFolder folder;
+  const TileStore store(folder.path(), "some device", LaunchStyle::narrow);
+  EXPECT_FALSE(store.load());
+  ProductTiles tiles;
+  tiles.micro_rows = 12;
+  tiles.depth = 128;
+  ASSERT_TRUE(store.save(tiles));
+  EXPECT_EQ(store.load(), tiles);
+  EXPECT_FALSE(TileStore(folder.path(), "another device", LaunchStyle::narrow).load());
+  EXPECT_FALSE(TileStore(folder.path(), "some device", LaunchStyle::wide).load());
+  const std::string text = tiles_to_text(tiles);
+  for (size_t length = 0; length + 1 < text.size(); ++length)
+    EXPECT_FALSE(tiles_from_text(text.substr(0, length))) << length;
+  EXPECT_FALSE(TileStore("", "some device", LaunchStyle::narrow).save(tiles));
+}
+
+TEST(ProductTiles, ThatMakeNoKernelAreNamed) {
+  ProductTiles t;
+  t.style = LaunchStyle::wide;
+  EXPECT_EQ(check_tiles(t, 256, 32768), "");
+  EXPECT_NE(check_tiles(t, 128, 32768), "");
+  EXPECT_NE(check_tiles(t, 256, 8000), "");
+  t.tile_rows = 60;
+  EXPECT_NE(check_tiles(t, 256, 32768), "");
+  t = {};
+  t.micro_rows = 0;
+  EXPECT_NE(check_tiles(t, 1, 32768), "");
+}
+
 TEST(BinaryCache, FolderFollowsTheEnvironment) {
   const auto folder = [](const char* own, const char* xdg) {
     own ? setenv("LATHE_CACHE_DIR", own, 1) : unsetenv("LATHE_CACHE_DIR");

@@ -51,6 +51,13 @@ bool is_cpu(cl_device_id device) {
   return (device_number<cl_device_type>(device, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU) != 0;
 }
 
+std::string device_identity(cl_device_id device) {
+  std::string text;
+  for (const cl_device_info what : {CL_DEVICE_NAME, CL_DEVICE_VENDOR, CL_DEVICE_VERSION, CL_DRIVER_VERSION})
+    text += device_text(device, what) + "\n";
+  return text;
+}
+
 OpenClLimits opencl_limits(cl_device_id device) {
   OpenClLimits l;
   l.group = static_cast<int64_t>(device_number<size_t>(device, CL_DEVICE_MAX_WORK_GROUP_SIZE));

@@ -1,0 +1,27 @@
+// Measures tile sizes of product.k on a device, and keeps the best for later runs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "backend/kernels/product_calls.h"
+
+namespace lathe {
+
+struct TuneRow {
+  ProductTiles tiles;
+  double gflops = 0;  // geometric mean over the products that are measured
+};
+
+struct TuneReport {
+  std::string device;
+  std::vector<TuneRow> rows;   // best first
+  ProductTiles before;         // that runs took until now
+  double before_gflops = 0;
+  std::string stored;          // file; "" where it could not be written
+};
+
+// `rounds` turns over all candidates. DeviceError when there is no device of that number.
+TuneReport tune_opencl_device(int index, int rounds);
+
+}  // namespace lathe

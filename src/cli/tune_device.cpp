@@ -1,0 +1,57 @@
+// lathe bench tune-device: measures the tiles of the device's matrix kernels and keeps the best.
+#include "backend/opencl/tune_device.h"
+
+#include <nlohmann/json.hpp>
+
+#include "backend/backend.h"
+#include "cli/command.h"
+
+namespace lathe::cli {
+namespace {
+
+std::string describe(const ProductTiles& t) {
+  if (t.style == LaunchStyle::narrow)
+    return fmt::format("{} rows x 2 vectors, {} deep, {} rows per panel", t.micro_rows, t.depth, t.rows_per);
+  return fmt::format("{} x {} per group, {} x {} per item, {} deep", t.tile_rows, t.tile_cols, t.item_rows, t.item_cols,
+                     t.wide_depth);
+}
+
+}  // namespace
+
+void add_tune_device(CLI::App& bench) {
+  struct Options {
+    std::string device = "opencl";
+    int rounds = 5;
+    bool json = false;
+  };
+  auto o = std::make_shared<Options>();
+  CLI::App* cmd = bench.add_subcommand("tune-device", "Measure tile sizes of the matrix kernels on a device, keep the best");
+  cmd->add_option("--device", o->device, "opencl, opencl:N");
+  cmd->add_option("--rounds", o->rounds, "Turns over all candidates")->check(CLI::Range(1, 1000));
+  cmd->add_flag("--json", o->json, "Print the result as JSON");
+  cmd->footer("Example: lathe bench tune-device --device opencl:1\nThe choice is kept beside the compiled kernels.");
+  cmd->callback([o] {
+    const DeviceName name = parse_device_name(o->device);
+    LATHE_USER_CHECK(name.backend == "opencl", "tune-device: expected an opencl device, got {}: it has nothing to tune",
+                     o->device);
+    const TuneReport r = tune_opencl_device(name.index, o->rounds);
+    if (o->json) {
+      nlohmann::ordered_json rows = nlohmann::json::array();
+      for (const TuneRow& row : r.rows) rows.push_back({{"tiles", describe(row.tiles)}, {"gflops", row.gflops}});
+      fmt::print("{}\n", nlohmann::ordered_json{{"device", r.device},
+                                               {"before", describe(r.before)},
+                                               {"before_gflops", r.before_gflops},
+                                               {"rows", rows},
+                                               {"stored", r.stored}}
+                             .dump(2));
+      return;
+    }
+    fmt::print("{}\n  {:>8}  tiles\n", r.device, "GFLOP/s");
+    for (const TuneRow& row : r.rows)
+      fmt::print("  {:8.1f}  {}{}\n", row.gflops, describe(row.tiles), row.tiles == r.before ? "  (until now)" : "");
+    fmt::print("{}\n", r.stored.empty() ? "not stored: set LATHE_CACHE_DIR to a folder that can be written"
+                                        : "stored in " + r.stored);
+  });
+}
+
+}  // namespace lathe::cli
