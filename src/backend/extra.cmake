@@ -6,7 +6,7 @@ target_compile_definitions(${lib} PUBLIC HWY_WANT_SSE4=1)
 
 # opencl: kernel texts are embedded; the ICD loader is opened at run time, so only its headers are needed here.
 include(${CMAKE_SOURCE_DIR}/cmake/embed_text.cmake)
-lathe_embed_text(${lib} lathe::kernel_text ${dir}/kernels/dialect.h ${dir}/kernels/product.k ${dir}/kernels/pool.k ${dir}/kernels/index.k
+lathe_embed_text(${lib} lathe::kernel_text ${dir}/kernels/dialect.h ${dir}/kernels/product.k ${dir}/kernels/pool.k ${dir}/kernels/attention.k ${dir}/kernels/index.k
                  ${dir}/kernels/random.k)
 find_path(LATHE_OPENCL_HEADERS CL/cl.h REQUIRED)
 target_include_directories(${lib} SYSTEM PRIVATE ${LATHE_OPENCL_HEADERS})

@@ -48,6 +48,7 @@ inline uint64_t text_hash(std::string_view text) {
 // The texts of this folder, embedded at build.
 namespace kernel_text {
 extern const char* const dialect;
+extern const char* const attention;
 extern const char* const product;
 extern const char* const pool;
 extern const char* const index;

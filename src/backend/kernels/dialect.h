@@ -10,6 +10,7 @@
 #define GROUP_SIZE(n) __attribute__((reqd_work_group_size(n, 1, 1)))
 #define GLOBAL __global
 #define LOCAL __local
+#define LOCAL_POINTER __local
 #define DEVICE static inline
 #define GROUP_ID(d) ((long)get_group_id(d))
 #define LOCAL_ID ((int)get_local_id(0))
@@ -23,6 +24,7 @@
 #define GROUP_SIZE(n) __launch_bounds__(n, 1)
 #define GLOBAL
 #define LOCAL __shared__
+#define LOCAL_POINTER
 #define DEVICE static __device__ inline
 #define GROUP_ID(d) ((long)((d) == 0 ? blockIdx.x : (d) == 1 ? blockIdx.y : blockIdx.z))
 #define LOCAL_ID ((int)threadIdx.x)

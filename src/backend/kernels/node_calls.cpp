@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/kernels/attention_calls.h"
 #include "backend/kernels/conv2d_calls.h"
 #include "backend/kernels/index_calls.h"
 #include "backend/kernels/loop_calls.h"
@@ -102,6 +103,16 @@ std::vector<KernelCall> calls_of_chain(const Site& s, const ProductTiles& tiles)
   return chain_calls(chain_of(s), tiles);
 }
 
+// --- attention ------------------------------------------------------------------------------------------------------
+
+std::string accepts_attention(const Site& s) {
+  if (std::string reason = check_types(s); !reason.empty()) return reason;
+  return attention_reason(s.in);
+}
+std::vector<KernelCall> calls_of_attention(const Site& s, const ProductTiles& tiles) {
+  return attention_calls(s.node, s.in, s.out, tiles);
+}
+
 // --- pooling --------------------------------------------------------------------------------------------------------
 
 std::vector<KernelCall> calls_of_pool(const Site& s, const ProductTiles& tiles) {
@@ -136,6 +147,7 @@ const std::array<NodeKind, kNodeKinds>& node_kinds() {
       {"pool", check_types, nullptr, calls_of_pool},
       {"index", accepts_index, nullptr, calls_of_index},
       {"copy", check_types, nullptr, calls_of_copy},
+      {"attention", accepts_attention, nullptr, calls_of_attention},
   }};
   return kinds;
 }
@@ -153,6 +165,7 @@ std::vector<NodeRow> node_rows() {
   add("conv", {"conv2d"});
   add("conv_dx", {"conv2d_dx"});
   add("conv_dw", {"conv2d_dw"});
+  add("attention", {"attention", "attention_grad"});
   add("pool", {"max_pool", "max_pool_grad", "max_pool_pick", "avg_pool", "avg_pool_grad"});
   add("index", {"iota", "gather", "arg_max", "random_uniform", "scatter_add"});
   add("copy", {"transpose", "slice", "pad", "concat", "reshape"});

@@ -17,16 +17,23 @@ constexpr int64_t kBlock = 4096;  // elements of one narrow group
 constexpr int kWideGroup = 256;
 constexpr int64_t kMostPixels = int64_t{1} << 30;  // the text counts in int
 
+bool tiles_exactly(const PoolGeometry& g) {
+  return g.kernel_h == g.stride_h && g.kernel_w == g.stride_w && g.out_h * g.stride_h == g.in_h &&
+         g.out_w * g.stride_w == g.in_w && g.pad_top == 0 && g.pad_left == 0;
+}
+
 }  // namespace
 
 std::vector<KernelCall> pool_calls(const Node& n, ArgTypes in, ArgTypes out, LaunchStyle style) {
   if (out[0].numel() == 0) return {};
-  const std::string op(n.op->name());
+  std::string op(n.op->name());
   const DType t = out[0].dtype;
   const auto& p = n.get<PoolParams>();
   const Shape& x = op == "avg_pool_grad" ? out[0].shape : in.back().shape;
   const PoolGeometry g = pool_geometry(op.c_str(), x, p);
   const bool narrow = style == LaunchStyle::narrow;
+  const bool tiles = op == "max_pool_grad" && tiles_exactly(g);
+  if (tiles) op = "max_pool_grad_tiles";
   LATHE_CHECK(g.x().numel() / g.channels < kMostPixels, "{} pixels", g.x().numel() / g.channels);
 
   KernelCall call;
@@ -39,8 +46,9 @@ std::vector<KernelCall> pool_calls(const Node& n, ArgTypes in, ArgTypes out, Lau
   call.source = fmt::format("{}#define {}\n#define REAL {}\n#define NAME(x) x##{}\n{}#undef {}\n#undef REAL\n#undef NAME\n#undef NARROW\n",
                             narrow ? "#define NARROW\n" : "", with, device_type(t), suffix, kernel_text::pool, with);
 
-  const int64_t pixels = out[0].numel() / g.channels, per = std::max<int64_t>(1, kBlock / g.channels);
-  call.groups = {narrow ? ceil_div(pixels, per) : ceil_div(out[0].numel(), kWideGroup), 1, 1};
+  const int64_t pixels = (tiles ? g.y().numel() : out[0].numel()) / g.channels;
+  const int64_t per = std::max<int64_t>(1, kBlock / g.channels);
+  call.groups = {narrow ? ceil_div(pixels, per) : ceil_div(pixels * g.channels, kWideGroup), 1, 1};
   call.group_size = narrow ? 1 : kWideGroup;
   call.args.push_back(out_arg(0, t));
   for (size_t i = 0; i < in.size(); ++i) call.args.push_back(in_arg(static_cast<int>(i), t));

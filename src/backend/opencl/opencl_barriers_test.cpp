@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/opencl/batch_test.h"
+#include "ops/attention.h"
 #include "ops/conv2d.h"
 #include "ops/elementwise.h"
 #include "ops/fused.h"
@@ -68,6 +69,16 @@ TEST_F(OpenClBarriers, Products) {
     const FusedParams params{"matmul", std::make_shared<const Graph>(body.finish())};
     return v[0].builder().add1(fused_op, v, params);
   });
+  batch_->run(1e-5);
+}
+
+TEST_F(OpenClBarriers, Attention) {
+  for (const OpDef* op : {&attention_op, &attention_grad_op})
+    for (const Sample& s : op->samples()) {
+      if (s.label != "causal" && s.label != "small") continue;
+      EXPECT_EQ(batch_->add(fmt::format("{} {}", op->name(), s.label), sample_graph(*op, s), sample_inputs(s, 3)), "");
+    }
+  EXPECT_GE(batch_->size(), 2u);
   batch_->run(1e-5);
 }
 

@@ -33,18 +33,23 @@ Sample as_f64(Sample s) {
   return s;
 }
 
+template <class F>
+void add_graph(DeviceBatch& batch, const char* label, const std::vector<TensorType>& types, F&& build, double range = 1) {
+  Builder b("large");
+  Values x;
+  Sample s{label, {}, nullptr};
+  for (size_t i = 0; i < types.size(); ++i) {
+    x.push_back(b.input(types[i], InputKind::batch, fmt::format("x{}", i)));
+    s.inputs.push_back({types[i], -range, range});
+  }
+  b.output(build(x), OutputKind::result, "y");
+  EXPECT_EQ(batch.add(label, b.finish(), sample_inputs(s, 5)), "");
+}
+
 // Shapes that the samples of ops leave out: split reductions, long columns, several matmul panels and row blocks.
 void add_large(DeviceBatch& batch) {
   const auto add = [&](const char* label, const std::vector<TensorType>& types, auto&& build, double range = 1) {
-    Builder b("large");
-    Values x;
-    Sample s{label, {}, nullptr};
-    for (size_t i = 0; i < types.size(); ++i) {
-      x.push_back(b.input(types[i], InputKind::batch, fmt::format("x{}", i)));
-      s.inputs.push_back({types[i], -range, range});
-    }
-    b.output(build(x), OutputKind::result, "y");
-    EXPECT_EQ(batch.add(label, b.finish(), sample_inputs(s, 5)), "");
+    add_graph(batch, label, types, build, range);
   };
   const auto f32 = [](Shape s) { return TensorType{DType::f32, s}; };
   add("sum of 600,000", {f32({600, 1000})}, [](const Values& x) { return sum_all(x[0]); });
@@ -60,6 +65,13 @@ void add_large(DeviceBatch& batch) {
           [&](const Values& x) { return matmul(x[0], x[1], ta, tb); });
   add("batched matmul", {f32({5, 70, 33}), f32({5, 33, 65})}, [](const Values& x) { return matmul(x[0], x[1]); });
   add("matmul with a split k", {f32({20, 5000}), f32({5000, 40})}, [](const Values& x) { return matmul(x[0], x[1]); });
+}
+
+void add_convolutions(DeviceBatch& batch) {
+  const auto f32 = [](Shape s) { return TensorType{DType::f32, s}; };
+  const auto add = [&](const char* label, const std::vector<TensorType>& types, auto&& build) {
+    add_graph(batch, label, types, build);
+  };
   Conv2dParams same;
   same.pad_top = same.pad_bottom = same.pad_left = same.pad_right = 1;
   Conv2dParams strided = same;
@@ -160,6 +172,7 @@ void agrees_with_reference(bool wide) {
   std::map<std::string, int> declined;
   add_samples(batch, *device, declined);
   add_large(batch);
+  add_convolutions(batch);
   add_chains(batch);
   EXPECT_GT(batch.size(), wide ? 150u : 250u);
   for (const auto& [why, count] : declined) ADD_FAILURE() << count << " samples are declined: " << why;
@@ -169,6 +182,19 @@ void agrees_with_reference(bool wide) {
 
 TEST(OpenClKernels, NarrowAgreesWithReference) { agrees_with_reference(false); }
 TEST(OpenClKernels, WideAgreesWithReference) { agrees_with_reference(true); }
+
+// A CPU without 64-byte vectors, and tiles that tune-device may choose.
+TEST(OpenClKernels, ProductsWithOtherTiles) {
+  std::string reason;
+  OpenClDeviceOptions options;
+  options.tiles = ProductTiles{.vector_bytes = 32, .micro_rows = 6, .depth = 96, .rows_per = 50};
+  const auto device = open_test_device(options, &reason);
+  if (!device) GTEST_SKIP() << reason;
+  DeviceBatch batch(*device);
+  add_chains(batch);
+  add_convolutions(batch);
+  batch.run(kTolerance);
+}
 
 TEST(OpenClKernels, SpecialValues) {
   std::string reason;
