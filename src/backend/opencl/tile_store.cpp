@@ -8,7 +8,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "backend/opencl/binary_cache.h"
+#include "backend/kernels/binary_cache.h"
 
 namespace lathe {
 namespace {
