@@ -63,8 +63,9 @@ Json measure_card(const CudaBackend& backend, int index, int64_t size, bool json
   }
   const CudaOverlap& o = m.overlap;
   if (!json)
-    fmt::print("copy from the host {:.2f} ms, products {:.2f} ms, together {:.2f} ms: {:.0f} % of the shorter is hidden\n",
-               1e3 * o.copy, 1e3 * o.compute, 1e3 * o.both, 100 * o.share());
+    fmt::print(
+        "copy from the host {:.2f} ms, products {:.2f} ms, together {:.2f} ms: {:.0f} % of the shorter is hidden\n",
+        1e3 * o.copy, 1e3 * o.compute, 1e3 * o.both, 100 * o.share());
   return {{"products", rates},
           {"overlap", {{"copy", o.copy}, {"compute", o.compute}, {"both", o.both}, {"share", o.share()}}}};
 }

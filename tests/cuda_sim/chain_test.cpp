@@ -1,4 +1,5 @@
-// Products and convolutions with elementwise work behind them: what the library does itself, and what follows as a loop.
+// Products and convolutions with elementwise work behind them: what the library does itself, and what follows as a
+// loop.
 #include <gtest/gtest.h>
 
 #include "backend/cuda/cuda_backend.h"
@@ -26,30 +27,56 @@ struct Case {
 };
 
 Value dense(Value x, Value w) { return matmul(x, w); }
-Value image(Value x, Value w) {
-  return conv2d(reshape(x, {2, 3, 4, 6}), reshape(w, {6, 1, 1, 6}), Conv2dParams{});
-}
+Value image(Value x, Value w) { return conv2d(reshape(x, {2, 3, 4, 6}), reshape(w, {6, 1, 1, 6}), Conv2dParams{}); }
 Value spread(Value b, const Value& like) { return broadcast_to(b, like.type().shape); }
 
 const Case kCases[] = {
-    {"relu", [](Value x, Value w, Value b, Value) { const Value z = dense(x, w); return relu(z + spread(b, z)); }, cuda::kEpilogueReluBias, 0},
-    {"gelu", [](Value x, Value w, Value b, Value) { const Value z = dense(x, w); return gelu(z + spread(b, z)); }, cuda::kEpilogueGeluBias, 0},
-    {"residual", [](Value x, Value w, Value b, Value r) { const Value z = dense(x, w); return relu(z + spread(b, z) + r); }, cuda::kEpilogueReluBias, 0},
-    {"tanh", [](Value x, Value w, Value b, Value) { const Value z = dense(x, w); return tanh(z + spread(b, z)); }, cuda::kEpilogueBias, 1},
-    {"image", [](Value x, Value w, Value b, Value) { const Value z = image(x, w); return relu(z + spread(b, z)); }, 0, 1},
+    {"relu",
+     [](Value x, Value w, Value b, Value) {
+       const Value z = dense(x, w);
+       return relu(z + spread(b, z));
+     },
+     cuda::kEpilogueReluBias, 0},
+    {"gelu",
+     [](Value x, Value w, Value b, Value) {
+       const Value z = dense(x, w);
+       return gelu(z + spread(b, z));
+     },
+     cuda::kEpilogueGeluBias, 0},
+    {"residual",
+     [](Value x, Value w, Value b, Value r) {
+       const Value z = dense(x, w);
+       return relu(z + spread(b, z) + r);
+     },
+     cuda::kEpilogueReluBias, 0},
+    {"tanh",
+     [](Value x, Value w, Value b, Value) {
+       const Value z = dense(x, w);
+       return tanh(z + spread(b, z));
+     },
+     cuda::kEpilogueBias, 1},
+    {"image",
+     [](Value x, Value w, Value b, Value) {
+       const Value z = image(x, w);
+       return relu(z + spread(b, z));
+     },
+     0, 1},
 };
 
 // The largest relative error of the case on the simulated card, by the backend with this table.
 double error_of(const Case& c, const cuda::Api& api, std::string* kernel) {
   Builder b("chain");
-  const auto in = [&](const char* name, Shape s) { return b.input({DType::f32, std::move(s)}, InputKind::batch, name); };
+  const auto in = [&](const char* name, Shape s) {
+    return b.input({DType::f32, std::move(s)}, InputKind::batch, name);
+  };
   const Value x = in("x", {24, 6}), w = in("w", {6, 6}), bias = in("bias", {6}), residual = in("residual", {24, 6});
   b.output(c.build(x, w, bias, residual), OutputKind::result, "y");
   const Graph g = b.finish();
   std::vector<HostTensor> inputs;
   for (const Input& i : g.inputs) {
     HostTensor t{g.type(i.value), std::vector<double>(static_cast<size_t>(g.type(i.value).numel()))};
-    for (size_t k = 0; k < t.data.size(); ++k) t.data[k] = static_cast<float>(static_cast<double>((k * 7 + inputs.size()) % 11) / 8 - 0.5);
+    for (size_t k = 0; k < t.data.size(); ++k)
+      t.data[k] = static_cast<float>(static_cast<double>((k * 7 + inputs.size()) % 11) / 8 - 0.5);
     inputs.push_back(std::move(t));
   }
   const CudaBackend backend(&api);

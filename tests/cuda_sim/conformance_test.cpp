@@ -1,8 +1,9 @@
 // Every op on the simulated card, through the real cuda backend.
+#include "run/conformance.h"
+
 #include <gtest/gtest.h>
 
 #include "backend/cuda/cuda_backend.h"
-#include "run/conformance.h"
 #include "sim.h"
 
 namespace lathe {

@@ -43,13 +43,12 @@ static inline __attribute__((no_sanitize("thread"), always_inline)) void sim_not
 SIM_HOOK __tsan_init() {}
 SIM_HOOK __tsan_func_entry(void*) {}
 SIM_HOOK __tsan_func_exit() {}
-#define SIM_HOOKS(n)                                              \
-  SIM_HOOK __tsan_read##n(void* p) { sim_note(p, n, 0); }         \
-  SIM_HOOK __tsan_write##n(void* p) { sim_note(p, n, 1); }        \
+#define SIM_HOOKS(n)                                                \
+  SIM_HOOK __tsan_read##n(void* p) { sim_note(p, n, 0); }           \
+  SIM_HOOK __tsan_write##n(void* p) { sim_note(p, n, 1); }          \
   SIM_HOOK __tsan_unaligned_read##n(void* p) { sim_note(p, n, 0); } \
   SIM_HOOK __tsan_unaligned_write##n(void* p) { sim_note(p, n, 1); }
-SIM_HOOKS(1) SIM_HOOKS(2) SIM_HOOKS(4) SIM_HOOKS(8) SIM_HOOKS(16)
-SIM_HOOK __tsan_read_range(void* p, unsigned long n) {
+SIM_HOOKS(1) SIM_HOOKS(2) SIM_HOOKS(4) SIM_HOOKS(8) SIM_HOOKS(16) SIM_HOOK __tsan_read_range(void* p, unsigned long n) {
   for (unsigned long i = 0; i < n; ++i) sim_note((char*)p + i, 1, 0);
 }
 SIM_HOOK __tsan_write_range(void* p, unsigned long n) {
@@ -86,17 +85,20 @@ SIM_QUIET int __float_as_int(float x) {
 }
 SIM_QUIET unsigned __float_as_uint(float x) { return (unsigned)__float_as_int(x); }
 SIM_QUIET float __uint_as_float(unsigned x) { return __int_as_float((int)x); }
-#define SIM_UNARY(name)                                             \
+#define SIM_UNARY(name)                                            \
   SIM_QUIET float name(float x) { return __builtin_##name##f(x); } \
   SIM_QUIET double name(double x) { return __builtin_##name(x); }
 #define SIM_BINARY(name)                                                       \
   SIM_QUIET float name(float x, float y) { return __builtin_##name##f(x, y); } \
   SIM_QUIET double name(double x, double y) { return __builtin_##name(x, y); }
 namespace sim_math {
-SIM_UNARY(exp) SIM_UNARY(exp2) SIM_UNARY(expm1) SIM_UNARY(log) SIM_UNARY(log2) SIM_UNARY(log1p) SIM_UNARY(sqrt)
-SIM_UNARY(tanh) SIM_UNARY(erf) SIM_UNARY(sin) SIM_UNARY(cos) SIM_UNARY(floor) SIM_UNARY(ceil) SIM_UNARY(round)
-SIM_UNARY(rint) SIM_UNARY(trunc) SIM_UNARY(fabs) SIM_BINARY(pow) SIM_BINARY(fmin) SIM_BINARY(fmax)
-SIM_QUIET float rsqrt(float x) { return 1.0f / __builtin_sqrtf(x); }
+SIM_UNARY(exp)
+SIM_UNARY(exp2) SIM_UNARY(expm1) SIM_UNARY(log) SIM_UNARY(log2) SIM_UNARY(log1p) SIM_UNARY(sqrt) SIM_UNARY(tanh)
+    SIM_UNARY(erf) SIM_UNARY(sin) SIM_UNARY(cos) SIM_UNARY(floor) SIM_UNARY(ceil) SIM_UNARY(round) SIM_UNARY(rint)
+        SIM_UNARY(trunc) SIM_UNARY(fabs) SIM_BINARY(pow) SIM_BINARY(fmin) SIM_BINARY(fmax) SIM_QUIET
+    float rsqrt(float x) {
+  return 1.0f / __builtin_sqrtf(x);
+}
 SIM_QUIET double rsqrt(double x) { return 1.0 / __builtin_sqrt(x); }
 SIM_QUIET float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 SIM_QUIET double fma(double a, double b, double c) { return __builtin_fma(a, b, c); }

@@ -118,14 +118,18 @@ std::string kernel_table(const std::string& text) {
     }
     const std::string call = fmt::format("{}({})", f.name, fmt::join(args, ", "));
     const std::string loop =
-        barriers ? call + ";"
-                 : "unsigned& t = sim_runtime->thread.x;\n  for (t = 0; t < sim_runtime->block_size.x; ++t) " + call + ";";
-    calls += fmt::format("static __attribute__((no_sanitize(\"thread\"))) void sim_run_{}(void** p) {{\n  {}\n}}\n", f.name, loop);
+        barriers
+            ? call + ";"
+            : "unsigned& t = sim_runtime->thread.x;\n  for (t = 0; t < sim_runtime->block_size.x; ++t) " + call + ";";
+    calls += fmt::format("static __attribute__((no_sanitize(\"thread\"))) void sim_run_{}(void** p) {{\n  {}\n}}\n",
+                         f.name, loop);
     rows += fmt::format("  {{\"{0}\", {1}, (unsigned)({2}), {3}, sim_run_{0}}},\n", f.name, args.size(),
                         f.bounds.empty() ? "0" : f.bounds, barriers ? 1 : 0);
   }
-  return fmt::format("\n{}extern \"C\" const SimKernel sim_kernels[];\nconst SimKernel sim_kernels[] = {{\n{}  {{nullptr, 0, 0, 0, nullptr}}}};\n",
-                     calls, rows);
+  return fmt::format(
+      "\n{}extern \"C\" const SimKernel sim_kernels[];\nconst SimKernel sim_kernels[] = {{\n{}  {{nullptr, 0, 0, 0, "
+      "nullptr}}}};\n",
+      calls, rows);
 }
 
 std::map<uint64_t, std::vector<char>>& image_cache() {
@@ -145,11 +149,12 @@ std::string compile_source(const std::string& source, std::vector<char>& image) 
     return "";
   }
   const TempFolder folder;
-  const std::string in = folder.path + "/kernels.cpp", plain = folder.path + "/plain.txt", full = folder.path + "/full.cpp",
-                    out = folder.path + "/kernels.so", log = folder.path + "/log";
+  const std::string in = folder.path + "/kernels.cpp", plain = folder.path + "/plain.txt",
+                    full = folder.path + "/full.cpp", out = folder.path + "/kernels.so", log = folder.path + "/log";
   std::ofstream(in) << source;
   std::string messages;
-  if (!run_command(fmt::format("{} -E -P -x c++ {} -o {}", LATHE_SIM_COMPILER, in, plain), log, messages)) return messages;
+  if (!run_command(fmt::format("{} -E -P -x c++ {} -o {}", LATHE_SIM_COMPILER, in, plain), log, messages))
+    return messages;
   const std::string text = read(plain);
   std::ofstream(full) << "#define LATHE_SIM_DEVICE\n" << kernel_prelude << text << kernel_table(text);
   const std::string command = fmt::format(
@@ -226,9 +231,12 @@ int sim_nvrtcVersion(int* major, int* minor) {
   return kRtcSuccess;
 }
 const char* sim_nvrtcGetErrorString(int error) {
-  return error == kRtcErrorCompilation ? "NVRTC_ERROR_COMPILATION" : error == kRtcErrorInvalidOption ? "NVRTC_ERROR_INVALID_OPTION" : "NVRTC_ERROR";
+  return error == kRtcErrorCompilation     ? "NVRTC_ERROR_COMPILATION"
+         : error == kRtcErrorInvalidOption ? "NVRTC_ERROR_INVALID_OPTION"
+                                           : "NVRTC_ERROR";
 }
-int sim_nvrtcCreateProgram(RtcProgram* program, const char* source, const char*, int, const char* const*, const char* const*) {
+int sim_nvrtcCreateProgram(RtcProgram* program, const char* source, const char*, int, const char* const*,
+                           const char* const*) {
   auto made = std::make_unique<SimProgram>();
   made->source = source;
   *program = reinterpret_cast<RtcProgram>(made.release());
@@ -241,9 +249,11 @@ int sim_nvrtcDestroyProgram(RtcProgram* program) {
 }
 int sim_nvrtcCompileProgram(RtcProgram program, int options, const char* const* option) {
   const Lock lock(state().mutex);
-  static const std::set<std::string> kKnown{"--gpu-architecture=sm_80", "--std=c++17", "--device-as-default-execution-space"};
+  static const std::set<std::string> kKnown{"--gpu-architecture=sm_80", "--std=c++17",
+                                            "--device-as-default-execution-space"};
   for (int i = 0; i < options; ++i)
-    if (kKnown.count(option[i]) == 0) return report(kRtcErrorInvalidOption, fmt::format("nvrtcCompileProgram: option {}", option[i]));
+    if (kKnown.count(option[i]) == 0)
+      return report(kRtcErrorInvalidOption, fmt::format("nvrtcCompileProgram: option {}", option[i]));
   of(program).log = compile_source(of(program).source, of(program).image);
   return of(program).log.empty() ? kRtcSuccess : kRtcErrorCompilation;
 }

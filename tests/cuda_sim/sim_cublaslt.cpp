@@ -50,7 +50,8 @@ int destroy(void* handle, const char* what) {
 }
 template <class T>
 int set(T& field, const void* value, size_t bytes) {
-  if (bytes != sizeof(T)) return report(kLtInvalidValue, fmt::format("cublasLt: an attribute of {} bytes set with {}", sizeof(T), bytes));
+  if (bytes != sizeof(T))
+    return report(kLtInvalidValue, fmt::format("cublasLt: an attribute of {} bytes set with {}", sizeof(T), bytes));
   std::memcpy(&field, value, bytes);
   return kLtSuccess;
 }
@@ -79,14 +80,16 @@ int check(const Desc& d, const Layout& a, const Layout& b, const Layout& c, cons
   for (const Layout* l : {&a, &b, &c, &o}) {
     if (!known_type(l->type)) return decline(fmt::format("data type {}", l->type));
     if (l->order != 0) return decline("only the column order is simulated");
-    if (l->rows <= 0 || l->cols <= 0 || l->batch <= 0) return invalid(fmt::format("a matrix of {} x {}, {} times", l->rows, l->cols, l->batch));
+    if (l->rows <= 0 || l->cols <= 0 || l->batch <= 0)
+      return invalid(fmt::format("a matrix of {} x {}, {} times", l->rows, l->cols, l->batch));
     if (l->ld < l->rows) return invalid(fmt::format("leading dimension {} of a matrix with {} rows", l->ld, l->rows));
     if (l->batch != o.batch) return invalid(fmt::format("{} and {} matrices in a batch", l->batch, o.batch));
   }
   const int64_t m = d.trans_a ? a.cols : a.rows, k = d.trans_a ? a.rows : a.cols;
   const int64_t kb = d.trans_b ? b.cols : b.rows, n = d.trans_b ? b.rows : b.cols;
   if (k != kb || m != o.rows || n != o.cols || c.rows != m || c.cols != n)
-    return invalid(fmt::format("op(A) {} x {}, op(B) {} x {}, C {} x {}, D {} x {}", m, k, kb, n, c.rows, c.cols, o.rows, o.cols));
+    return invalid(
+        fmt::format("op(A) {} x {}, op(B) {} x {}, C {} x {}, D {} x {}", m, k, kb, n, c.rows, c.cols, o.rows, o.cols));
   // The supported combinations of the manual, for the types at hand.
   const bool same = a.type == b.type && c.type == o.type;
   const bool wide = a.type == o.type || ((a.type == kR16F || a.type == kR16BF) && o.type == kR32F);
@@ -95,11 +98,14 @@ int check(const Desc& d, const Layout& a, const Layout& b, const Layout& c, cons
                   (d.compute == kCompute16F && d.scale == kR16F && a.type == kR16F && o.type == kR16F) ||
                   (d.compute == kCompute64F && d.scale == kR64F && a.type == kR64F && o.type == kR64F);
   if (!same || !ok)
-    return decline(fmt::format("compute type {} with scale {} for A {}, B {}, C {}, D {}", d.compute, d.scale, a.type, b.type, c.type, o.type));
-  static const std::set<int> kKnown{kEpilogueDefault, kEpilogueRelu, kEpilogueBias, kEpilogueReluBias, kEpilogueGelu, kEpilogueGeluBias};
+    return decline(fmt::format("compute type {} with scale {} for A {}, B {}, C {}, D {}", d.compute, d.scale, a.type,
+                               b.type, c.type, o.type));
+  static const std::set<int> kKnown{kEpilogueDefault,  kEpilogueRelu, kEpilogueBias,
+                                    kEpilogueReluBias, kEpilogueGelu, kEpilogueGeluBias};
   if (kKnown.count(d.epilogue) == 0) return decline(fmt::format("epilogue {}", d.epilogue));
   if (d.epilogue != kEpilogueDefault && a.type == kR64F) return decline("epilogues in double precision");
-  if ((d.epilogue & kEpilogueBias) && d.bias_type >= 0 && d.bias_type != o.type) return decline("a bias of another type than D");
+  if ((d.epilogue & kEpilogueBias) && d.bias_type >= 0 && d.bias_type != o.type)
+    return decline("a bias of another type than D");
   return kLtSuccess;
 }
 
@@ -129,7 +135,10 @@ double gelu(double x) { return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x 
 size_t sim_cublasLtGetVersion() { return 130000; }
 const char* sim_cublasLtGetStatusString(int status) {
   static thread_local std::string text;
-  text = fmt::format("{}: {}", status == kLtNotSupported ? "CUBLAS_STATUS_NOT_SUPPORTED" : status == kLtInvalidValue ? "CUBLAS_STATUS_INVALID_VALUE" : "CUBLAS_STATUS",
+  text = fmt::format("{}: {}",
+                     status == kLtNotSupported   ? "CUBLAS_STATUS_NOT_SUPPORTED"
+                     : status == kLtInvalidValue ? "CUBLAS_STATUS_INVALID_VALUE"
+                                                 : "CUBLAS_STATUS",
                      state().last_report);
   return text.c_str();
 }
@@ -180,7 +189,9 @@ int sim_cublasLtMatrixLayoutSetAttribute(LtLayout layout, int attribute, const v
 }
 
 int sim_cublasLtMatmulPreferenceCreate(LtPreference* preference) { return create(preference, Preference{}); }
-int sim_cublasLtMatmulPreferenceDestroy(LtPreference preference) { return destroy<Preference>(preference, "preference"); }
+int sim_cublasLtMatmulPreferenceDestroy(LtPreference preference) {
+  return destroy<Preference>(preference, "preference");
+}
 int sim_cublasLtMatmulPreferenceSetAttribute(LtPreference preference, int attribute, const void* value, size_t bytes) {
   if (!is_live(preference)) return invalid("no such preference");
   auto& p = *reinterpret_cast<Preference*>(preference);
@@ -196,8 +207,9 @@ int sim_cublasLtMatmulPreferenceSetAttribute(LtPreference preference, int attrib
   return decline(fmt::format("preference attribute {}", attribute));
 }
 
-int sim_cublasLtMatmulAlgoGetHeuristic(LtHandle handle, LtMatmulDesc desc, LtLayout a, LtLayout b, LtLayout c, LtLayout d,
-                                       LtPreference preference, int wanted, LtHeuristicResult* results, int* found) {
+int sim_cublasLtMatmulAlgoGetHeuristic(LtHandle handle, LtMatmulDesc desc, LtLayout a, LtLayout b, LtLayout c,
+                                       LtLayout d, LtPreference preference, int wanted, LtHeuristicResult* results,
+                                       int* found) {
   const Lock lock(state().mutex);
   for (const void* h : {static_cast<const void*>(handle), static_cast<const void*>(desc), static_cast<const void*>(a),
                         static_cast<const void*>(b), static_cast<const void*>(c), static_cast<const void*>(d),
@@ -205,7 +217,8 @@ int sim_cublasLtMatmulAlgoGetHeuristic(LtHandle handle, LtMatmulDesc desc, LtLay
     if (!is_live(h)) return invalid("cublasLtMatmulAlgoGetHeuristic: a descriptor is not live");
   *found = 0;
   const auto& op = of<Desc>(desc);
-  if (const int status = check(op, of<Layout>(a), of<Layout>(b), of<Layout>(c), of<Layout>(d)); status != kLtSuccess) return status;
+  if (const int status = check(op, of<Layout>(a), of<Layout>(b), of<Layout>(c), of<Layout>(d)); status != kLtSuccess)
+    return status;
   if (wanted < 1) return invalid("no algorithm wanted");
   const auto& p = of<Preference>(preference);
   Algo algo{};
@@ -224,76 +237,89 @@ int sim_cublasLtMatmulAlgoGetHeuristic(LtHandle handle, LtMatmulDesc desc, LtLay
   return kLtSuccess;
 }
 
-int sim_cublasLtMatmul(LtHandle handle, LtMatmulDesc desc, const void* alpha, const void* a, LtLayout a_layout, const void* b,
-                       LtLayout b_layout, const void* beta, const void* c, LtLayout c_layout, void* d, LtLayout d_layout,
-                       const LtAlgo* algorithm, void* workspace, size_t workspace_bytes, StreamHandle stream) {
+int sim_cublasLtMatmul(LtHandle handle, LtMatmulDesc desc, const void* alpha, const void* a, LtLayout a_layout,
+                       const void* b, LtLayout b_layout, const void* beta, const void* c, LtLayout c_layout, void* d,
+                       LtLayout d_layout, const LtAlgo* algorithm, void* workspace, size_t workspace_bytes,
+                       StreamHandle stream) {
   const Lock lock(state().mutex);
-  for (const void* h : {static_cast<const void*>(handle), static_cast<const void*>(desc), static_cast<const void*>(a_layout),
-                        static_cast<const void*>(b_layout), static_cast<const void*>(c_layout), static_cast<const void*>(d_layout)})
+  for (const void* h :
+       {static_cast<const void*>(handle), static_cast<const void*>(desc), static_cast<const void*>(a_layout),
+        static_cast<const void*>(b_layout), static_cast<const void*>(c_layout), static_cast<const void*>(d_layout)})
     if (!is_live(h)) return invalid("cublasLtMatmul: a descriptor is not live");
   const Desc op = of<Desc>(desc);
-  const Layout la = of<Layout>(a_layout), lb = of<Layout>(b_layout), lc = of<Layout>(c_layout), ld = of<Layout>(d_layout);
+  const Layout la = of<Layout>(a_layout), lb = of<Layout>(b_layout), lc = of<Layout>(c_layout),
+               ld = of<Layout>(d_layout);
   if (const int status = check(op, la, lb, lc, ld); status != kLtSuccess) return status;
   Algo algo;
   if (!algorithm) return decline("no algorithm given");
   std::memcpy(&algo, algorithm, sizeof algo);
   if (algo.magic != kMagic || algo.problem != problem_hash(op, {&la, &lb, &lc, &ld}))
     return invalid("the algorithm was chosen for another problem");
-  if (algo.workspace > workspace_bytes) return invalid(fmt::format("a workspace of {} bytes, {} are needed", workspace_bytes, algo.workspace));
+  if (algo.workspace > workspace_bytes)
+    return invalid(fmt::format("a workspace of {} bytes, {} are needed", workspace_bytes, algo.workspace));
   const void* pointers[4] = {a, b, c, d};
   for (int i = 0; i < 4; ++i)
     if (reinterpret_cast<Address>(pointers[i]) % algo.align[i] != 0)
-      return invalid(fmt::format("matrix {} is not aligned to {} bytes, which the preference promised", "ABCD"[i], algo.align[i]));
+      return invalid(
+          fmt::format("matrix {} is not aligned to {} bytes, which the preference promised", "ABCD"[i], algo.align[i]));
   if ((op.epilogue & kEpilogueBias) && !op.bias) return invalid("a bias epilogue without a bias");
   const double by = load_number(alpha, 0, op.scale), plus = load_number(beta, 0, op.scale);
   ++state().counters.matmuls;
 
-  return submit(stream, {fmt::format("cublasLtMatmul {}x{}x{}", ld.rows, ld.cols, op.trans_a ? la.rows : la.cols), [=](std::vector<Access>& touched) {
-    const auto address = [](const void* p) { return reinterpret_cast<Address>(p); };
-    const size_t bias_bytes = static_cast<size_t>(ld.rows * type_size(ld.type));
-    std::vector<Access> all{{address(a), span_of(la), false}, {address(b), span_of(lb), false}};
-    if (plus != 0) all.push_back({address(c), span_of(lc), false});
-    if (op.epilogue & kEpilogueBias) all.push_back({address(op.bias), bias_bytes, false});
-    if (algo.workspace > 0) all.push_back({address(workspace), algo.workspace, true});
-    all.push_back({address(d), span_of(ld), true});
-    for (const Access& x : all)
-      if (const int status = check_range("cublasLtMatmul", x.address, x.bytes); status != kSuccess) return status;
-    if (algo.workspace > 0) std::memset(workspace, 0xFF, algo.workspace);
+  return submit(stream,
+                {fmt::format("cublasLtMatmul {}x{}x{}", ld.rows, ld.cols, op.trans_a ? la.rows : la.cols),
+                 [=](std::vector<Access>& touched) {
+                   const auto address = [](const void* p) { return reinterpret_cast<Address>(p); };
+                   const size_t bias_bytes = static_cast<size_t>(ld.rows * type_size(ld.type));
+                   std::vector<Access> all{{address(a), span_of(la), false}, {address(b), span_of(lb), false}};
+                   if (plus != 0) all.push_back({address(c), span_of(lc), false});
+                   if (op.epilogue & kEpilogueBias) all.push_back({address(op.bias), bias_bytes, false});
+                   if (algo.workspace > 0) all.push_back({address(workspace), algo.workspace, true});
+                   all.push_back({address(d), span_of(ld), true});
+                   for (const Access& x : all)
+                     if (const int status = check_range("cublasLtMatmul", x.address, x.bytes); status != kSuccess)
+                       return status;
+                   if (algo.workspace > 0) std::memset(workspace, 0xFF, algo.workspace);
 
-    const int64_t m = ld.rows, n = ld.cols, k = op.trans_a ? la.rows : la.cols;
-    std::vector<double> left(static_cast<size_t>(m * k)), columns(static_cast<size_t>(4 * k)), results(static_cast<size_t>(4 * m));
-    const bool tf32 = op.compute == kCompute32FFastTf32;
-    const auto number = [&](const void* base, int64_t at, int type) {
-      const double v = load_number(base, at, type);
-      return tf32 ? static_cast<double>(round_bits(static_cast<float>(v), 13)) : v;
-    };
-    for (int64_t s = 0; s < ld.batch; ++s) {
-      for (int64_t p = 0; p < k; ++p)
-        for (int64_t i = 0; i < m; ++i)
-          left[static_cast<size_t>(p * m + i)] = number(a, s * la.stride + (op.trans_a ? i * la.ld + p : p * la.ld + i), la.type);
-      for (int64_t j = 0; j < n; ++j) {
-        if (j % 4 == 0) {
-          for (int64_t c = 0; c < 4; ++c)
-            for (int64_t p = 0; p < k; ++p) {
-              const int64_t at = std::min(j + c, n - 1);
-              columns[static_cast<size_t>(c * k + p)] = number(b, s * lb.stride + (op.trans_b ? p * lb.ld + at : at * lb.ld + p), lb.type);
-            }
-          four_columns(left.data(), columns.data(), results.data(), m, k);
-        }
-        const double* result = results.data() + j % 4 * m;
-        for (int64_t i = 0; i < m; ++i) {
-          double v = by * result[i];
-          if (plus != 0) v += plus * load_number(c, s * lc.stride + j * lc.ld + i, lc.type);
-          if (op.epilogue & kEpilogueBias) v += load_number(op.bias, i, ld.type);
-          if (op.epilogue & kEpilogueRelu) v = v > 0 || std::isnan(v) ? v : 0;
-          if (op.epilogue & kEpilogueGelu) v = gelu(v);
-          store_number(d, s * ld.stride + j * ld.ld + i, ld.type, v);
-        }
-      }
-    }
-    touched = std::move(all);
-    return static_cast<int>(kSuccess);
-  }}) == kSuccess ? kLtSuccess : kLtExecutionFailed;
+                   const int64_t m = ld.rows, n = ld.cols, k = op.trans_a ? la.rows : la.cols;
+                   std::vector<double> left(static_cast<size_t>(m * k)), columns(static_cast<size_t>(4 * k)),
+                       results(static_cast<size_t>(4 * m));
+                   const bool tf32 = op.compute == kCompute32FFastTf32;
+                   const auto number = [&](const void* base, int64_t at, int type) {
+                     const double v = load_number(base, at, type);
+                     return tf32 ? static_cast<double>(round_bits(static_cast<float>(v), 13)) : v;
+                   };
+                   for (int64_t s = 0; s < ld.batch; ++s) {
+                     for (int64_t p = 0; p < k; ++p)
+                       for (int64_t i = 0; i < m; ++i)
+                         left[static_cast<size_t>(p * m + i)] =
+                             number(a, s * la.stride + (op.trans_a ? i * la.ld + p : p * la.ld + i), la.type);
+                     for (int64_t j = 0; j < n; ++j) {
+                       if (j % 4 == 0) {
+                         for (int64_t c = 0; c < 4; ++c)
+                           for (int64_t p = 0; p < k; ++p) {
+                             const int64_t at = std::min(j + c, n - 1);
+                             columns[static_cast<size_t>(c * k + p)] =
+                                 number(b, s * lb.stride + (op.trans_b ? p * lb.ld + at : at * lb.ld + p), lb.type);
+                           }
+                         four_columns(left.data(), columns.data(), results.data(), m, k);
+                       }
+                       const double* result = results.data() + j % 4 * m;
+                       for (int64_t i = 0; i < m; ++i) {
+                         double v = by * result[i];
+                         if (plus != 0) v += plus * load_number(c, s * lc.stride + j * lc.ld + i, lc.type);
+                         if (op.epilogue & kEpilogueBias) v += load_number(op.bias, i, ld.type);
+                         if (op.epilogue & kEpilogueRelu) v = v > 0 || std::isnan(v) ? v : 0;
+                         if (op.epilogue & kEpilogueGelu) v = gelu(v);
+                         store_number(d, s * ld.stride + j * ld.ld + i, ld.type, v);
+                       }
+                     }
+                   }
+                   touched = std::move(all);
+                   return static_cast<int>(kSuccess);
+                 }}) == kSuccess
+             ? kLtSuccess
+             : kLtExecutionFailed;
 }
 
 }  // namespace lathe::sim

@@ -35,18 +35,20 @@ struct SimHandle {
 enum Engine { kNondeterministic, kTensorCore, kHungry, kRefuses, kPlain, kEngines };
 
 const std::map<int, int> kTypes{
-    {kConvCompType, kTypeDataType}, {kConvMode, kTypeConvolutionMode}, {kConvDilations, kTypeInt64}, {kConvStrides, kTypeInt64},
-    {kConvPostPaddings, kTypeInt64}, {kConvPrePaddings, kTypeInt64}, {kConvSpatialDims, kTypeInt64}, {kHeurMode, kTypeHeurMode},
-    {kHeurGraph, kTypeDescriptor}, {kPlanHandle, kTypeHandle}, {kPlanConfig, kTypeDescriptor}, {kGraphHandle, kTypeHandle},
-    {kGraphOps, kTypeDescriptor}, {kTensorAlignment, kTypeInt64}, {kTensorType, kTypeDataType}, {kTensorDims, kTypeInt64},
-    {kTensorStrides, kTypeInt64}, {kTensorUid, kTypeInt64}, {kPackUids, kTypeInt64}, {kPackPointers, kTypeVoidPtr},
-    {kPackWorkspace, kTypeVoidPtr}, {kForwardConv, kTypeDescriptor}, {kForwardW, kTypeDescriptor}, {kForwardX, kTypeDescriptor},
-    {kForwardY, kTypeDescriptor}, {kBwdDataConv, kTypeDescriptor}, {kBwdDataW, kTypeDescriptor}, {kBwdDataDx, kTypeDescriptor},
-    {kBwdDataDy, kTypeDescriptor}, {kBwdFilterConv, kTypeDescriptor}, {kBwdFilterDw, kTypeDescriptor},
-    {kBwdFilterX, kTypeDescriptor}, {kBwdFilterDy, kTypeDescriptor}};
+    {kConvCompType, kTypeDataType},  {kConvMode, kTypeConvolutionMode}, {kConvDilations, kTypeInt64},
+    {kConvStrides, kTypeInt64},      {kConvPostPaddings, kTypeInt64},   {kConvPrePaddings, kTypeInt64},
+    {kConvSpatialDims, kTypeInt64},  {kHeurMode, kTypeHeurMode},        {kHeurGraph, kTypeDescriptor},
+    {kPlanHandle, kTypeHandle},      {kPlanConfig, kTypeDescriptor},    {kGraphHandle, kTypeHandle},
+    {kGraphOps, kTypeDescriptor},    {kTensorAlignment, kTypeInt64},    {kTensorType, kTypeDataType},
+    {kTensorDims, kTypeInt64},       {kTensorStrides, kTypeInt64},      {kTensorUid, kTypeInt64},
+    {kPackUids, kTypeInt64},         {kPackPointers, kTypeVoidPtr},     {kPackWorkspace, kTypeVoidPtr},
+    {kForwardConv, kTypeDescriptor}, {kForwardW, kTypeDescriptor},      {kForwardX, kTypeDescriptor},
+    {kForwardY, kTypeDescriptor},    {kBwdDataConv, kTypeDescriptor},   {kBwdDataW, kTypeDescriptor},
+    {kBwdDataDx, kTypeDescriptor},   {kBwdDataDy, kTypeDescriptor},     {kBwdFilterConv, kTypeDescriptor},
+    {kBwdFilterDw, kTypeDescriptor}, {kBwdFilterX, kTypeDescriptor},    {kBwdFilterDy, kTypeDescriptor}};
 bool is_scale(int name) {
-  return name == kForwardAlpha || name == kForwardBeta || name == kBwdDataAlpha || name == kBwdDataBeta || name == kBwdFilterAlpha ||
-         name == kBwdFilterBeta;
+  return name == kForwardAlpha || name == kForwardBeta || name == kBwdDataAlpha || name == kBwdDataBeta ||
+         name == kBwdFilterAlpha || name == kBwdFilterBeta;
 }
 
 size_t size_of_type(int type) {
@@ -81,7 +83,13 @@ const Bag* child(const Bag& b, int name) {
   return is_live(p) ? static_cast<const Bag*>(p) : nullptr;
 }
 
-int cuda_type(int dnn) { return dnn == kDnnFloat ? kR32F : dnn == kDnnDouble ? kR64F : dnn == kDnnHalf ? kR16F : dnn == kDnnBfloat16 ? kR16BF : -1; }
+int cuda_type(int dnn) {
+  return dnn == kDnnFloat      ? kR32F
+         : dnn == kDnnDouble   ? kR64F
+         : dnn == kDnnHalf     ? kR16F
+         : dnn == kDnnBfloat16 ? kR16BF
+                               : -1;
+}
 
 // A convolution with its three tensors, whichever of them is the result.
 struct Problem {
@@ -101,7 +109,14 @@ Problem problem_of(const Bag& op) {
     p = {child(op, kBwdDataConv), child(op, kBwdDataDx), child(op, kBwdDataW), child(op, kBwdDataDy), 1, 0, 1, false};
     alpha = kBwdDataAlpha, beta = kBwdDataBeta;
   } else {
-    p = {child(op, kBwdFilterConv), child(op, kBwdFilterX), child(op, kBwdFilterDw), child(op, kBwdFilterDy), 1, 0, 2, false};
+    p = {child(op, kBwdFilterConv),
+         child(op, kBwdFilterX),
+         child(op, kBwdFilterDw),
+         child(op, kBwdFilterDy),
+         1,
+         0,
+         2,
+         false};
     alpha = kBwdFilterAlpha, beta = kBwdFilterBeta;
   }
   const auto at = op.attributes.find(alpha);
@@ -113,11 +128,15 @@ Problem problem_of(const Bag& op) {
 
 int finalize_tensor(const Bag& b) {
   const auto dims = values<int64_t>(b, kTensorDims), strides = values<int64_t>(b, kTensorStrides);
-  if (dims.size() != 4 || strides.size() != 4) return wrong(kDnnBadParam, fmt::format("a tensor of {} sizes and {} strides", dims.size(), strides.size()));
+  if (dims.size() != 4 || strides.size() != 4)
+    return wrong(kDnnBadParam, fmt::format("a tensor of {} sizes and {} strides", dims.size(), strides.size()));
   for (size_t i = 0; i < 4; ++i)
-    if (dims[i] <= 0 || strides[i] <= 0) return wrong(kDnnBadParamOutOfBound, fmt::format("size {} with stride {}", dims[i], strides[i]));
-  if (cuda_type(value<int>(b, kTensorType, -1)) < 0) return wrong(kDnnNotSupportedDataType, fmt::format("tensor type {}", value<int>(b, kTensorType, -1)));
-  if (value<int64_t>(b, kTensorAlignment) <= 0 || b.attributes.count(kTensorUid) == 0) return wrong(kDnnBadParam, "a tensor without alignment or number");
+    if (dims[i] <= 0 || strides[i] <= 0)
+      return wrong(kDnnBadParamOutOfBound, fmt::format("size {} with stride {}", dims[i], strides[i]));
+  if (cuda_type(value<int>(b, kTensorType, -1)) < 0)
+    return wrong(kDnnNotSupportedDataType, fmt::format("tensor type {}", value<int>(b, kTensorType, -1)));
+  if (value<int64_t>(b, kTensorAlignment) <= 0 || b.attributes.count(kTensorUid) == 0)
+    return wrong(kDnnBadParam, "a tensor without alignment or number");
   return kDnnSuccess;
 }
 
@@ -125,19 +144,25 @@ int finalize_operation(const Bag& b) {
   const Problem p = problem_of(b);
   for (const Bag* c : {p.conv, p.x, p.w, p.y})
     if (!c || !c->finalized) return wrong(kDnnBadParamNotFinalized, "a convolution with an unfinished part");
-  const auto x = values<int64_t>(*p.x, kTensorDims), w = values<int64_t>(*p.w, kTensorDims), y = values<int64_t>(*p.y, kTensorDims);
+  const auto x = values<int64_t>(*p.x, kTensorDims), w = values<int64_t>(*p.w, kTensorDims),
+             y = values<int64_t>(*p.y, kTensorDims);
   const auto stride = values<int64_t>(*p.conv, kConvStrides), dilation = values<int64_t>(*p.conv, kConvDilations);
   const auto before = values<int64_t>(*p.conv, kConvPrePaddings), after = values<int64_t>(*p.conv, kConvPostPaddings);
   if (x[0] != y[0] || w[0] != y[1] || x[1] % w[1] != 0 || w[0] % (x[1] / w[1]) != 0)
-    return wrong(kDnnBadParamShapeMismatch, fmt::format("x {}x{}, w {}x{}, y {}x{}", x[0], x[1], w[0], w[1], y[0], y[1]));
+    return wrong(kDnnBadParamShapeMismatch,
+                 fmt::format("x {}x{}, w {}x{}, y {}x{}", x[0], x[1], w[0], w[1], y[0], y[1]));
   for (size_t i = 0; i < 2; ++i) {
     const int64_t out = (x[i + 2] + before[i] + after[i] - ((w[i + 2] - 1) * dilation[i] + 1)) / stride[i] + 1;
-    if (out != y[i + 2]) return wrong(kDnnBadParamShapeMismatch, fmt::format("y has size {}, the convolution gives {}", y[i + 2], out));
+    if (out != y[i + 2])
+      return wrong(kDnnBadParamShapeMismatch, fmt::format("y has size {}, the convolution gives {}", y[i + 2], out));
   }
   const int type = value<int>(*p.x, kTensorType), compute = value<int>(*p.conv, kConvCompType);
-  if (type != value<int>(*p.w, kTensorType) || type != value<int>(*p.y, kTensorType)) return wrong(kDnnNotSupportedDataType, "tensors of several types");
-  if (compute != (type == kDnnDouble ? kDnnDouble : kDnnFloat)) return wrong(kDnnNotSupportedDataType, fmt::format("type {} computed in {}", type, compute));
-  if (p.double_scale != (type == kDnnDouble)) return wrong(kDnnBadParamAttributeType, "alpha of another type than the arithmetic");
+  if (type != value<int>(*p.w, kTensorType) || type != value<int>(*p.y, kTensorType))
+    return wrong(kDnnNotSupportedDataType, "tensors of several types");
+  if (compute != (type == kDnnDouble ? kDnnDouble : kDnnFloat))
+    return wrong(kDnnNotSupportedDataType, fmt::format("type {} computed in {}", type, compute));
+  if (p.double_scale != (type == kDnnDouble))
+    return wrong(kDnnBadParamAttributeType, "alpha of another type than the arithmetic");
   return kDnnSuccess;
 }
 
@@ -147,8 +172,10 @@ int finalize(Bag& b) {
     case kConvolutionDescriptor: {
       const auto dims = static_cast<size_t>(value<int64_t>(b, kConvSpatialDims));
       for (const int name : {kConvDilations, kConvStrides, kConvPrePaddings, kConvPostPaddings})
-        if (values<int64_t>(b, name).size() != dims || dims != 2) return wrong(kDnnBadParam, "a convolution that lacks sizes");
-      if (value<int>(b, kConvMode, -1) != kCrossCorrelation) return wrong(kDnnNotSupported, "a convolution with a flipped kernel");
+        if (values<int64_t>(b, name).size() != dims || dims != 2)
+          return wrong(kDnnBadParam, "a convolution that lacks sizes");
+      if (value<int>(b, kConvMode, -1) != kCrossCorrelation)
+        return wrong(kDnnNotSupported, "a convolution with a flipped kernel");
       return kDnnSuccess;
     }
     case kConvForwardDescriptor:
@@ -157,13 +184,15 @@ int finalize(Bag& b) {
     case kOperationGraphDescriptor: {
       if (!is_live(value<const void*>(b, kGraphHandle))) return wrong(kDnnBadParam, "a graph without a handle");
       const Bag* op = child(b, kGraphOps);
-      if (!op || !op->finalized || values<void*>(b, kGraphOps).size() != 1) return wrong(kDnnNotSupported, "a graph that is not one finished operation");
+      if (!op || !op->finalized || values<void*>(b, kGraphOps).size() != 1)
+        return wrong(kDnnNotSupported, "a graph that is not one finished operation");
       return kDnnSuccess;
     }
     case kEngineHeurDescriptor: {
       const Bag* graph = child(b, kHeurGraph);
       const int mode = value<int>(b, kHeurMode, -1);
-      if (!graph || !graph->finalized || (mode != kHeurA && mode != kHeurFallback)) return wrong(kDnnBadParam, "a heuristic without graph or mode");
+      if (!graph || !graph->finalized || (mode != kHeurA && mode != kHeurFallback))
+        return wrong(kDnnBadParam, "a heuristic without graph or mode");
       return kDnnSuccess;
     }
     case kExecutionPlanDescriptor: {
@@ -175,7 +204,8 @@ int finalize(Bag& b) {
       return kDnnSuccess;
     }
     case kVariantPackDescriptor:
-      if (values<int64_t>(b, kPackUids).size() != values<void*>(b, kPackPointers).size()) return wrong(kDnnBadParam, "numbers and pointers differ in count");
+      if (values<int64_t>(b, kPackUids).size() != values<void*>(b, kPackPointers).size())
+        return wrong(kDnnBadParam, "numbers and pointers differ in count");
       return kDnnSuccess;
   }
   return wrong(kDnnNotSupported, fmt::format("descriptor kind {}", b.kind));
@@ -200,7 +230,11 @@ struct Tensor {
   char* data = nullptr;
   std::vector<double> numbers;
 
-  Tensor(const Bag& b, char* memory) : dims(values<int64_t>(b, kTensorDims)), strides(values<int64_t>(b, kTensorStrides)), type(cuda_type(value<int>(b, kTensorType))), data(memory) {
+  Tensor(const Bag& b, char* memory)
+      : dims(values<int64_t>(b, kTensorDims)),
+        strides(values<int64_t>(b, kTensorStrides)),
+        type(cuda_type(value<int>(b, kTensorType))),
+        data(memory) {
     numbers.resize(static_cast<size_t>(dims[0] * dims[1] * dims[2] * dims[3]));
   }
   template <class F>
@@ -209,18 +243,22 @@ struct Tensor {
     for (int64_t a = 0; a < dims[0]; ++a)
       for (int64_t b = 0; b < dims[1]; ++b)
         for (int64_t c = 0; c < dims[2]; ++c)
-          for (int64_t d = 0; d < dims[3]; ++d) f(numbers[at++], a * strides[0] + b * strides[1] + c * strides[2] + d * strides[3]);
+          for (int64_t d = 0; d < dims[3]; ++d)
+            f(numbers[at++], a * strides[0] + b * strides[1] + c * strides[2] + d * strides[3]);
   }
   void load() {
     each([&](double& v, int64_t at) { v = load_number(data, at, type); });
   }
   void store(double alpha, double beta) {
-    each([&](double v, int64_t at) { store_number(data, at, type, alpha * v + (beta != 0 ? beta * load_number(data, at, type) : 0)); });
+    each([&](double v, int64_t at) {
+      store_number(data, at, type, alpha * v + (beta != 0 ? beta * load_number(data, at, type) : 0));
+    });
   }
 };
 
 void convolve(const Bag& conv, int result, Tensor& x, Tensor& w, Tensor& y) {
-  const auto stride = values<int64_t>(conv, kConvStrides), dilation = values<int64_t>(conv, kConvDilations), pad = values<int64_t>(conv, kConvPrePaddings);
+  const auto stride = values<int64_t>(conv, kConvStrides), dilation = values<int64_t>(conv, kConvDilations),
+             pad = values<int64_t>(conv, kConvPrePaddings);
   const int64_t groups = x.dims[1] / w.dims[1], per = w.dims[0] / groups, C = w.dims[1], R = w.dims[2], S = w.dims[3];
   const int64_t H = x.dims[2], W = x.dims[3], P = y.dims[2], Q = y.dims[3];
   Tensor& out = result == 0 ? y : result == 1 ? x : w;
@@ -256,9 +294,14 @@ Bag& bag(void* p) { return *static_cast<Bag*>(p); }
 
 size_t sim_cudnnGetVersion() { return 91900; }
 const char* sim_cudnnGetErrorString(int status) {
-  return status == kDnnSuccess ? "CUDNN_STATUS_SUCCESS" : status < 3000 ? "CUDNN_STATUS_BAD_PARAM" : status < 4000 ? "CUDNN_STATUS_NOT_SUPPORTED" : "CUDNN_STATUS_EXECUTION_FAILED";
+  return status == kDnnSuccess ? "CUDNN_STATUS_SUCCESS"
+         : status < 3000       ? "CUDNN_STATUS_BAD_PARAM"
+         : status < 4000       ? "CUDNN_STATUS_NOT_SUPPORTED"
+                               : "CUDNN_STATUS_EXECUTION_FAILED";
 }
-void sim_cudnnGetLastErrorString(char* message, size_t bytes) { std::snprintf(message, bytes, "%s", state().last_report.c_str()); }
+void sim_cudnnGetLastErrorString(char* message, size_t bytes) {
+  std::snprintf(message, bytes, "%s", state().last_report.c_str());
+}
 int sim_cudnnCreate(DnnHandle* handle) {
   const Lock lock(state().mutex);
   if (!in_context()) return kDnnNotInitialized;
@@ -301,11 +344,13 @@ int sim_cudnnBackendSetAttribute(DnnDescriptor descriptor, int name, int type, i
   Bag& b = bag(descriptor);
   if (b.finalized) return wrong(kDnnBadParam, fmt::format("attribute {} of a finished descriptor", name));
   const auto expected = kTypes.find(name);
-  const bool right = is_scale(name) ? type == kTypeFloat || type == kTypeDouble : expected != kTypes.end() && expected->second == type;
+  const bool right =
+      is_scale(name) ? type == kTypeFloat || type == kTypeDouble : expected != kTypes.end() && expected->second == type;
   if (!right) return wrong(kDnnBadParamAttributeType, fmt::format("attribute {} with type {}", name, type));
   if (count < 0 || (count > 0 && !data)) return wrong(kDnnBadParamNullPointer, fmt::format("attribute {}", name));
   Attribute a{type, count, {}};
-  a.bytes.assign(static_cast<const char*>(data), static_cast<const char*>(data) + static_cast<size_t>(count) * size_of_type(type));
+  a.bytes.assign(static_cast<const char*>(data),
+                 static_cast<const char*>(data) + static_cast<size_t>(count) * size_of_type(type));
   b.attributes[name] = std::move(a);
   return kDnnSuccess;
 }
@@ -316,7 +361,8 @@ int sim_cudnnBackendFinalize(DnnDescriptor descriptor) {
   bag(descriptor).finalized = status == kDnnSuccess;
   return status;
 }
-int sim_cudnnBackendGetAttribute(DnnDescriptor descriptor, int name, int type, int64_t wanted, int64_t* count, void* data) {
+int sim_cudnnBackendGetAttribute(DnnDescriptor descriptor, int name, int type, int64_t wanted, int64_t* count,
+                                 void* data) {
   const Lock lock(state().mutex);
   if (!is_live(descriptor)) return wrong(kDnnBadParam, "no such descriptor");
   const Bag& b = bag(descriptor);
@@ -324,7 +370,8 @@ int sim_cudnnBackendGetAttribute(DnnDescriptor descriptor, int name, int type, i
     *count = std::min<int64_t>(wanted, kEngines);
     for (int64_t i = 0; i < *count; ++i) {
       void* p = static_cast<void**>(data)[i];
-      if (!is_live(p) || bag(p).kind != kEngineConfigDescriptor) return wrong(kDnnBadParam, "results go into configurations that the caller made");
+      if (!is_live(p) || bag(p).kind != kEngineConfigDescriptor)
+        return wrong(kDnnBadParam, "results go into configurations that the caller made");
       bag(p).engine = static_cast<int>(i);
       bag(p).graph = child(b, kHeurGraph);
       bag(p).finalized = true;
@@ -333,7 +380,8 @@ int sim_cudnnBackendGetAttribute(DnnDescriptor descriptor, int name, int type, i
   }
   if (b.kind == kEngineConfigDescriptor && name == kConfigEngine && type == kTypeDescriptor && b.engine >= 0) {
     void* p = *static_cast<void**>(data);
-    if (!is_live(p) || bag(p).kind != kEngineDescriptor) return wrong(kDnnBadParam, "the engine goes into a descriptor that the caller made");
+    if (!is_live(p) || bag(p).kind != kEngineDescriptor)
+      return wrong(kDnnBadParam, "the engine goes into a descriptor that the caller made");
     bag(p).engine = b.engine;
     bag(p).finalized = true;
     *count = 1;
@@ -341,7 +389,9 @@ int sim_cudnnBackendGetAttribute(DnnDescriptor descriptor, int name, int type, i
   }
   if (b.kind == kEngineDescriptor && name == kEngineNumericalNote && type == kTypeNumericalNote && b.engine >= 0) {
     *count = 0;
-    const int note = b.engine == kNondeterministic ? kNoteNondeterministic : b.engine == kTensorCore ? kNoteTensorCore : -1;
+    const int note = b.engine == kNondeterministic ? kNoteNondeterministic
+                     : b.engine == kTensorCore     ? kNoteTensorCore
+                                                   : -1;
     if (note >= 0 && wanted > 0) {
       std::memcpy(data, &note, 4);
       *count = 1;
@@ -387,23 +437,26 @@ int sim_cudnnBackendExecute(DnnHandle handle, DnnDescriptor plan, DnnDescriptor 
   const int result = problem.result, engine = p.engine;
   const double alpha = problem.alpha, beta = problem.beta;
   ++state().counters.convolutions;
-  const int status = submit(reinterpret_cast<SimHandle*>(handle)->stream,
-                            {result == 0 ? "cudnn convolution" : result == 1 ? "cudnn convolution, data gradient" : "cudnn convolution, weight gradient",
-                             [=](std::vector<Access>& touched) mutable {
-                               for (const Access& a : all)
-                                 if (const int s = check_range("cudnnBackendExecute", a.address, a.bytes); s != kSuccess) return s;
-                               std::memset(workspace, 0xFF, needed);
-                               if (result != 1) x.load();
-                               if (result != 2) w.load();
-                               if (result != 0) y.load();
-                               if (engine == kTensorCore && x.type == kR32F)  // TF32; double precision has tensor cores of its own
-                                 for (Tensor* t : {&x, &w, &y})
-                                   for (double& number : t->numbers) number = round_bits(static_cast<float>(number), 13);
-                               convolve(conv, result, x, w, y);
-                               (result == 0 ? y : result == 1 ? x : w).store(alpha, beta);
-                               touched.insert(touched.end(), all.begin(), all.end());
-                               return static_cast<int>(kSuccess);
-                             }});
+  const int status =
+      submit(reinterpret_cast<SimHandle*>(handle)->stream,
+             {result == 0   ? "cudnn convolution"
+              : result == 1 ? "cudnn convolution, data gradient"
+                            : "cudnn convolution, weight gradient",
+              [=](std::vector<Access>& touched) mutable {
+                for (const Access& a : all)
+                  if (const int s = check_range("cudnnBackendExecute", a.address, a.bytes); s != kSuccess) return s;
+                std::memset(workspace, 0xFF, needed);
+                if (result != 1) x.load();
+                if (result != 2) w.load();
+                if (result != 0) y.load();
+                if (engine == kTensorCore && x.type == kR32F)  // TF32; double precision has tensor cores of its own
+                  for (Tensor* t : {&x, &w, &y})
+                    for (double& number : t->numbers) number = round_bits(static_cast<float>(number), 13);
+                convolve(conv, result, x, w, y);
+                (result == 0 ? y : result == 1 ? x : w).store(alpha, beta);
+                touched.insert(touched.end(), all.begin(), all.end());
+                return static_cast<int>(kSuccess);
+              }});
   return status == kSuccess ? kDnnSuccess : kDnnExecutionFailed;
 }
 

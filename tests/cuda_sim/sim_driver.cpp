@@ -55,23 +55,24 @@ int sim_cuDriverGetVersion(int* version) {
 }
 
 int sim_cuGetErrorName(int error, const char** name) {
-  static const std::map<int, const char*> kNames{{kSuccess, "CUDA_SUCCESS"},
-                                                 {kErrorInvalidValue, "CUDA_ERROR_INVALID_VALUE"},
-                                                 {kErrorOutOfMemory, "CUDA_ERROR_OUT_OF_MEMORY"},
-                                                 {kErrorNotInitialized, "CUDA_ERROR_NOT_INITIALIZED"},
-                                                 {kErrorInvalidDevice, "CUDA_ERROR_INVALID_DEVICE"},
-                                                 {kErrorInvalidImage, "CUDA_ERROR_INVALID_IMAGE"},
-                                                 {kErrorInvalidContext, "CUDA_ERROR_INVALID_CONTEXT"},
-                                                 {kErrorInvalidHandle, "CUDA_ERROR_INVALID_HANDLE"},
-                                                 {kErrorNotFound, "CUDA_ERROR_NOT_FOUND"},
-                                                 {kErrorIllegalAddress, "CUDA_ERROR_ILLEGAL_ADDRESS"},
-                                                 {kErrorLaunchOutOfResources, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"},
-                                                 {kErrorMisalignedAddress, "CUDA_ERROR_MISALIGNED_ADDRESS"},
-                                                 {kErrorStreamCaptureUnsupported, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
-                                                 {kErrorStreamCaptureInvalidated, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"},
-                                                 {kErrorStreamCaptureUnmatched, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED"},
-                                                 {kErrorStreamCaptureIsolation, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION"},
-                                                 {kErrorCapturedEvent, "CUDA_ERROR_CAPTURED_EVENT"}};
+  static const std::map<int, const char*> kNames{
+      {kSuccess, "CUDA_SUCCESS"},
+      {kErrorInvalidValue, "CUDA_ERROR_INVALID_VALUE"},
+      {kErrorOutOfMemory, "CUDA_ERROR_OUT_OF_MEMORY"},
+      {kErrorNotInitialized, "CUDA_ERROR_NOT_INITIALIZED"},
+      {kErrorInvalidDevice, "CUDA_ERROR_INVALID_DEVICE"},
+      {kErrorInvalidImage, "CUDA_ERROR_INVALID_IMAGE"},
+      {kErrorInvalidContext, "CUDA_ERROR_INVALID_CONTEXT"},
+      {kErrorInvalidHandle, "CUDA_ERROR_INVALID_HANDLE"},
+      {kErrorNotFound, "CUDA_ERROR_NOT_FOUND"},
+      {kErrorIllegalAddress, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+      {kErrorLaunchOutOfResources, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"},
+      {kErrorMisalignedAddress, "CUDA_ERROR_MISALIGNED_ADDRESS"},
+      {kErrorStreamCaptureUnsupported, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
+      {kErrorStreamCaptureInvalidated, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"},
+      {kErrorStreamCaptureUnmatched, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED"},
+      {kErrorStreamCaptureIsolation, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION"},
+      {kErrorCapturedEvent, "CUDA_ERROR_CAPTURED_EVENT"}};
   const auto at = kNames.find(error);
   *name = at == kNames.end() ? "CUDA_ERROR_UNKNOWN" : at->second;
   return kSuccess;
@@ -96,9 +97,9 @@ int sim_cuDeviceGetName(char* name, int length, DeviceId) {
 }
 int sim_cuDeviceGetAttribute(int* value, int attribute, DeviceId) {
   static const std::map<int, int> kValues{
-      {kMaxThreadsPerBlock, 1024}, {kMaxGridX, 2147483647},   {kMaxGridY, 65535},       {kMaxGridZ, 65535},
-      {kMaxSharedPerBlock, 49152}, {kClockRate, 1000},        {kMultiprocessors, 2},    {kMemoryClockRate, 1000},
-      {kMemoryBusWidth, 64},       {kComputeMajor, 8},        {kComputeMinor, 0}};
+      {kMaxThreadsPerBlock, 1024}, {kMaxGridX, 2147483647}, {kMaxGridY, 65535},    {kMaxGridZ, 65535},
+      {kMaxSharedPerBlock, 49152}, {kClockRate, 1000},      {kMultiprocessors, 2}, {kMemoryClockRate, 1000},
+      {kMemoryBusWidth, 64},       {kComputeMajor, 8},      {kComputeMinor, 0}};
   const auto at = kValues.find(attribute);
   if (at == kValues.end()) return kErrorInvalidValue;
   *value = at->second;
@@ -122,7 +123,8 @@ int sim_cuDevicePrimaryCtxRelease_v2(DeviceId) {
   return kSuccess;
 }
 int sim_cuCtxSetCurrent(Context context) {
-  if (context != kContext || state().context_users == 0) return report(kErrorInvalidContext, "cuCtxSetCurrent: no such context");
+  if (context != kContext || state().context_users == 0)
+    return report(kErrorInvalidContext, "cuCtxSetCurrent: no such context");
   current = context;
   return kSuccess;
 }
@@ -152,7 +154,8 @@ int sim_cuMemFree_v2(Address address) {
   State& s = state();
   if (const int status = forbid_in_capture("cuMemFree"); status != kSuccess) return status;
   const auto at = s.device.find(address);
-  if (at == s.device.end()) return report(kErrorInvalidValue, fmt::format("cuMemFree: {:#x} is {}", address, describe(address)));
+  if (at == s.device.end())
+    return report(kErrorInvalidValue, fmt::format("cuMemFree: {:#x} is {}", address, describe(address)));
   s.used -= at->second.bytes;
   munmap(reinterpret_cast<void*>(address), at->second.mapped);
   s.freed[address] = at->second.bytes;
@@ -183,7 +186,8 @@ int sim_cuMemFreeHost(void* memory) {
 int sim_cuMemsetD8Async(Address dst, unsigned char value, size_t bytes, StreamHandle stream) {
   const Lock lock(state().mutex);
   return submit(stream, {"cuMemsetD8Async", [=](std::vector<Access>& touched) {
-                           if (const int status = check_range("cuMemsetD8Async", dst, bytes); status != kSuccess) return status;
+                           if (const int status = check_range("cuMemsetD8Async", dst, bytes); status != kSuccess)
+                             return status;
                            std::memset(reinterpret_cast<void*>(dst), value, bytes);
                            touched.push_back({dst, bytes, true});
                            return static_cast<int>(kSuccess);
@@ -194,10 +198,12 @@ int sim_cuMemcpyHtoDAsync_v2(Address dst, const void* src, size_t bytes, StreamH
   const Lock lock(state().mutex);
   const bool pinned = is_pinned(src, bytes);
   if (!pinned && is_live(stream) && of<SimStream>(stream).capturing)
-    return report(kErrorStreamCaptureUnsupported, "cuMemcpyHtoDAsync from pageable memory while the stream is being captured");
+    return report(kErrorStreamCaptureUnsupported,
+                  "cuMemcpyHtoDAsync from pageable memory while the stream is being captured");
   ++state().counters.copies;
   return submit(stream, {"cuMemcpyHtoDAsync", [=](std::vector<Access>& touched) {
-                           if (const int status = check_range("cuMemcpyHtoDAsync", dst, bytes); status != kSuccess) return status;
+                           if (const int status = check_range("cuMemcpyHtoDAsync", dst, bytes); status != kSuccess)
+                             return status;
                            std::memcpy(reinterpret_cast<void*>(dst), src, bytes);
                            touched.push_back({dst, bytes, true});
                            // Pageable memory is staged before the call returns.
@@ -214,10 +220,12 @@ int sim_cuMemcpyHtoDAsync_v2(Address dst, const void* src, size_t bytes, StreamH
 int sim_cuMemcpyDtoHAsync_v2(void* dst, Address src, size_t bytes, StreamHandle stream) {
   const Lock lock(state().mutex);
   if (!is_pinned(dst, bytes) && is_live(stream) && of<SimStream>(stream).capturing)
-    return report(kErrorStreamCaptureUnsupported, "cuMemcpyDtoHAsync to pageable memory while the stream is being captured");
+    return report(kErrorStreamCaptureUnsupported,
+                  "cuMemcpyDtoHAsync to pageable memory while the stream is being captured");
   ++state().counters.copies;
   return submit(stream, {"cuMemcpyDtoHAsync", [=](std::vector<Access>& touched) {
-                           if (const int status = check_range("cuMemcpyDtoHAsync", src, bytes); status != kSuccess) return status;
+                           if (const int status = check_range("cuMemcpyDtoHAsync", src, bytes); status != kSuccess)
+                             return status;
                            InFlight f;
                            f.dst = dst;
                            f.data.resize(bytes);
@@ -233,7 +241,8 @@ int sim_cuMemcpyDtoDAsync_v2(Address dst, Address src, size_t bytes, StreamHandl
   ++state().counters.copies;
   return submit(stream, {"cuMemcpyDtoDAsync", [=](std::vector<Access>& touched) {
                            for (const Address a : {dst, src})
-                             if (const int status = check_range("cuMemcpyDtoDAsync", a, bytes); status != kSuccess) return status;
+                             if (const int status = check_range("cuMemcpyDtoDAsync", a, bytes); status != kSuccess)
+                               return status;
                            if (dst < src + bytes && src < dst + bytes && dst != src)
                              return report(kErrorInvalidValue, "cuMemcpyDtoDAsync: source and destination overlap");
                            std::memmove(reinterpret_cast<void*>(dst), reinterpret_cast<void*>(src), bytes);
@@ -278,7 +287,8 @@ int sim_cuStreamSynchronize(StreamHandle stream) {
 }
 int sim_cuStreamWaitEvent(StreamHandle stream, EventHandle event, unsigned) {
   const Lock lock(state().mutex);
-  if (!is_live(stream) || !is_live(event)) return report(kErrorInvalidHandle, "cuStreamWaitEvent: no such stream or event");
+  if (!is_live(stream) || !is_live(event))
+    return report(kErrorInvalidHandle, "cuStreamWaitEvent: no such stream or event");
   auto& s = of<SimStream>(stream);
   auto& e = of<SimEvent>(event);
   if (s.capturing != e.captured && e.recorded) {

@@ -8,7 +8,8 @@ namespace lathe::sim {
 
 using namespace cuda;  // the parameter lists name its types
 
-#define LATHE_DECLARE(result, name, params) extern "C" __attribute__((visibility("default"))) result sim_##name params asm(#name);
+#define LATHE_DECLARE(result, name, params) \
+  extern "C" __attribute__((visibility("default"))) result sim_##name params asm(#name);
 LATHE_CUDA_DRIVER(LATHE_DECLARE)
 LATHE_CUDA_NVRTC(LATHE_DECLARE)
 LATHE_CUDA_CUBLASLT(LATHE_DECLARE)

@@ -123,11 +123,11 @@ void other_access(unsigned long address, unsigned bytes, int write) {
   const SimModule& m = *r.function->module;
   if ((address >= m.begin && address < m.end) || on_stack(address, r.fibers.size())) return;
   const bool misaligned = find_device(address, bytes) != nullptr;
-  r.status = report(misaligned ? cuda::kErrorMisalignedAddress : cuda::kErrorIllegalAddress,
-                    fmt::format("kernel {}, block ({}, {}, {}), thread {}: {} of {} bytes at {:#x}: {}", r.function->kernel->name,
-                                r.runtime.block.x, r.runtime.block.y, r.runtime.block.z, r.runtime.thread.x,
-                                write ? "write" : "read", bytes, address,
-                                misaligned ? "not a multiple of the size" : describe(address)));
+  r.status = report(
+      misaligned ? cuda::kErrorMisalignedAddress : cuda::kErrorIllegalAddress,
+      fmt::format("kernel {}, block ({}, {}, {}), thread {}: {} of {} bytes at {:#x}: {}", r.function->kernel->name,
+                  r.runtime.block.x, r.runtime.block.y, r.runtime.block.z, r.runtime.thread.x, write ? "write" : "read",
+                  bytes, address, misaligned ? "not a multiple of the size" : describe(address)));
   r.failed = true;
   if (r.fibers_run) switch_to(r.fibers[r.at], r.scheduler);  // never resumed
   std::longjmp(r.out, 1);
@@ -186,7 +186,8 @@ void collect(std::vector<Access>& touched) {
 
 }  // namespace
 
-int run_grid(const SimFunction& f, SimIndex grid, unsigned threads, std::vector<uint64_t> values, std::vector<Access>& touched) {
+int run_grid(const SimFunction& f, SimIndex grid, unsigned threads, std::vector<uint64_t> values,
+             std::vector<Access>& touched) {
   ++state().counters.kernels;
   Running r;
   r.function = &f;
@@ -273,9 +274,11 @@ int sim_cuLaunchKernel(Function function, unsigned x, unsigned y, unsigned z, un
   if (x == 0 || y == 0 || z == 0 || x > 2147483647u || y > 65535 || z > 65535)
     return report(kErrorInvalidValue, fmt::format("cuLaunchKernel: {}: a grid of {} x {} x {} blocks", name, x, y, z));
   if (threads == 0 || threads > 1024 || threads_y != 1 || threads_z != 1)
-    return report(kErrorInvalidValue, fmt::format("cuLaunchKernel: {}: blocks of {} x {} x {} threads", name, threads, threads_y, threads_z));
+    return report(kErrorInvalidValue, fmt::format("cuLaunchKernel: {}: blocks of {} x {} x {} threads", name, threads,
+                                                  threads_y, threads_z));
   if (f.kernel->bounds != 0 && threads > f.kernel->bounds)
-    return report(kErrorLaunchOutOfResources, fmt::format("cuLaunchKernel: {}: {} threads, compiled for {}", name, threads, f.kernel->bounds));
+    return report(kErrorLaunchOutOfResources,
+                  fmt::format("cuLaunchKernel: {}: {} threads, compiled for {}", name, threads, f.kernel->bounds));
   if (shared != 0) return report(kErrorInvalidValue, fmt::format("cuLaunchKernel: {}: dynamic shared memory", name));
   // Arguments are copied at the call.
   std::vector<uint64_t> values;

@@ -71,7 +71,8 @@ inline void store_number(void* base, int64_t i, int type, double value) {
   else if (type == cuda::kR32F)
     std::memcpy(p, &f, 4);
   else {
-    const uint16_t h = type == cuda::kR16F ? to_half(f) : static_cast<uint16_t>(std::bit_cast<uint32_t>(round_bits(f, 16)) >> 16);
+    const uint16_t h =
+        type == cuda::kR16F ? to_half(f) : static_cast<uint16_t>(std::bit_cast<uint32_t>(round_bits(f, 16)) >> 16);
     std::memcpy(p, &h, 2);
   }
 }

@@ -58,7 +58,8 @@ std::string describe(Address a) {
   auto at = s.device.upper_bound(a);
   if (at != s.device.begin()) {
     const Allocation& m = (--at)->second;
-    if (a - m.base < m.bytes) return fmt::format("{} bytes before the end of an allocation of {}", m.base + m.bytes - a, m.bytes);
+    if (a - m.base < m.bytes)
+      return fmt::format("{} bytes before the end of an allocation of {}", m.base + m.bytes - a, m.bytes);
     return fmt::format("{} bytes past an allocation of {}", a - m.base - m.bytes, m.bytes);
   }
   return "in no allocation";
@@ -76,17 +77,19 @@ int check_order(SimStream& stream, uint32_t op, const Access& access) {
   State& s = state();
   Allocation* m = find_device(access.address, access.bytes);
   if (!m || access.bytes == 0) return cuda::kSuccess;
-  const size_t first = (access.address - m->base) / kGranule, last = (access.address + access.bytes - 1 - m->base) / kGranule;
+  const size_t first = (access.address - m->base) / kGranule,
+               last = (access.address + access.bytes - 1 - m->base) / kGranule;
   const auto me = static_cast<size_t>(stream.id);
   const uint32_t now = stream.clock[me];
   for (size_t g = first; g <= last; ++g) {
     History& h = m->history[g];
     const auto race = [&](uint32_t other, const char* did, uint8_t other_stream) {
-      return report(cuda::kErrorUnknown,
-                    fmt::format("race: \"{}\" on stream {} {} byte {} of an allocation of {} bytes while \"{}\" on stream {}, "
-                                "which it does not wait for, {} it",
-                                s.op_names[op], stream.id, access.write ? "writes" : "reads", g * kGranule, m->bytes,
-                                s.op_names[other], other_stream, did));
+      return report(
+          cuda::kErrorUnknown,
+          fmt::format("race: \"{}\" on stream {} {} byte {} of an allocation of {} bytes while \"{}\" on stream {}, "
+                      "which it does not wait for, {} it",
+                      s.op_names[op], stream.id, access.write ? "writes" : "reads", g * kGranule, m->bytes,
+                      s.op_names[other], other_stream, did));
     };
     if (h.write_time > stream.clock[h.write_stream]) return race(h.write_op, "writes", h.write_stream);
     if (access.write) {
@@ -158,9 +161,10 @@ int host_waits(const Clock& clock) {
     }
     if (f.dst) std::memcpy(f.dst, f.data.data(), f.data.size());
     if (f.src && fnv(f.src, f.bytes) != f.hash)
-      status = report(cuda::kErrorUnknown,
-                      fmt::format("race: the host changed {} bytes of pinned memory before \"{}\" on stream {} had read them",
-                                  f.bytes, f.name, f.stream));
+      status = report(
+          cuda::kErrorUnknown,
+          fmt::format("race: the host changed {} bytes of pinned memory before \"{}\" on stream {} had read them",
+                      f.bytes, f.name, f.stream));
   }
   s.in_flight = std::move(left);
   return status;

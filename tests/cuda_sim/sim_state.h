@@ -18,8 +18,8 @@ namespace lathe::sim {
 
 using cuda::Address;
 
-constexpr int kMaxStreams = 16;    // number 0 is the host
-constexpr size_t kGranule = 256;   // bytes whose accesses are told apart
+constexpr int kMaxStreams = 16;   // number 0 is the host
+constexpr size_t kGranule = 256;  // bytes whose accesses are told apart
 using Clock = std::array<uint32_t, kMaxStreams>;
 void join(Clock& into, const Clock& other);
 

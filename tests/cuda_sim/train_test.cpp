@@ -27,9 +27,12 @@ void compare(const std::string& recipe, const std::vector<std::string>& settings
   const TempDir dir;
   double expected = 0, actual = 0;
   for (const std::string device : {"cpu", "cuda"}) {
-    std::vector<std::string> args{"train", recipe,         "--device", device,
-                                  "--out", dir.path(device), "--json", "--quiet", "--set",
-                                  "train.log_every=1", "--set", "train.steps=" + std::to_string(steps)};
+    std::vector<std::string> args{"train",    recipe,
+                                  "--device", device,
+                                  "--out",    dir.path(device),
+                                  "--json",   "--quiet",
+                                  "--set",    "train.log_every=1",
+                                  "--set",    "train.steps=" + std::to_string(steps)};
     for (const std::string& s : settings) {
       args.push_back("--set");
       args.push_back(s);
@@ -45,28 +48,53 @@ void compare(const std::string& recipe, const std::vector<std::string>& settings
   const auto cpu = losses(dir.path("cpu")), cuda = losses(dir.path("cuda"));
   ASSERT_EQ(cpu.size(), steps);
   ASSERT_EQ(cuda.size(), steps);
-  for (size_t i = 0; i < steps; ++i) EXPECT_NEAR(cuda[i], cpu[i], tolerance * (1 + cpu[i])) << recipe << " step " << i + 1;
+  for (size_t i = 0; i < steps; ++i)
+    EXPECT_NEAR(cuda[i], cpu[i], tolerance * (1 + cpu[i])) << recipe << " step " << i + 1;
 }
 
 // Epochs end with a smaller batch and an evaluation, which comes between the staging of a batch and its step.
 TEST(CudaTrain, MlpLikeTheCpu) {
-  compare("mlp", {"data.train_samples=100", "data.test_samples=50", "train.batch_size=32", "model.hidden=[64, 32]"}, 16, 2e-4);
+  compare("mlp", {"data.train_samples=100", "data.test_samples=50", "train.batch_size=32", "model.hidden=[64, 32]"}, 16,
+          2e-4);
 }
 
 TEST(CudaTrain, CnnLikeTheCpu) {
-  compare("fashion_mnist", {"data.train_samples=40", "data.test_samples=20", "train.batch_size=16", "model.channels=[4, 8]", "model.dense=16"}, 6, 1e-3);
+  compare("fashion_mnist",
+          {"data.train_samples=40", "data.test_samples=20", "train.batch_size=16", "model.channels=[4, 8]",
+           "model.dense=16"},
+          6, 1e-3);
 }
 
 TEST(CudaTrain, GptLikeTheCpu) {
-  compare("gpt_tiny", {"model.layers=2", "model.heads=2", "model.width=16", "model.sequence=16", "train.batch_size=4", "data.test_samples=8", "data.train_samples=64"}, 6, 1e-3);
+  compare("gpt_tiny",
+          {"model.layers=2", "model.heads=2", "model.width=16", "model.sequence=16", "train.batch_size=4",
+           "data.test_samples=8", "data.train_samples=64"},
+          6, 1e-3);
 }
 
 TEST(CudaTrain, AccumulatesAndResumes) {
   const TempDir dir;
   const auto args = [&](const std::string& out, int steps) {
-    return std::vector<std::string>{"train", "mlp", "--device", "cuda", "--quiet", "--out", dir.path(out), "--set", "data.source=synthetic",
-                                    "--set", "data.train_samples=100", "--set", "train.batch_size=16", "--set", "train.accumulate=2",
-                                    "--set", "train.steps=" + std::to_string(steps), "--set", "model.hidden=[32]", "--resume"};
+    return std::vector<std::string>{"train",
+                                    "mlp",
+                                    "--device",
+                                    "cuda",
+                                    "--quiet",
+                                    "--out",
+                                    dir.path(out),
+                                    "--set",
+                                    "data.source=synthetic",
+                                    "--set",
+                                    "data.train_samples=100",
+                                    "--set",
+                                    "train.batch_size=16",
+                                    "--set",
+                                    "train.accumulate=2",
+                                    "--set",
+                                    "train.steps=" + std::to_string(steps),
+                                    "--set",
+                                    "model.hidden=[32]",
+                                    "--resume"};
   };
   ASSERT_EQ(run_lathe(args("whole", 8), kEnv).code, 0);
   ASSERT_EQ(run_lathe(args("parts", 5), kEnv).code, 0);
@@ -91,7 +119,8 @@ TEST(CudaTrain, SelftestOfTheCard) {
 
 TEST(CudaTrain, WithoutADriverTheReasonIsGiven) {
   const TempDir empty;
-  const auto r = run_lathe({"train", "mlp", "--device", "cuda", "--out", empty.path("run")}, {"LD_LIBRARY_PATH=" + empty.path()});
+  const auto r =
+      run_lathe({"train", "mlp", "--device", "cuda", "--out", empty.path("run")}, {"LD_LIBRARY_PATH=" + empty.path()});
   if (r.code == 0) GTEST_SKIP() << "this machine has a card";
   EXPECT_NE(r.err.find("cuda: "), std::string::npos) << r.err;
   const auto d = run_lathe({"devices", "--no-measure"}, {"LD_LIBRARY_PATH=" + empty.path()});

@@ -222,105 +222,104 @@ constexpr int kCrossCorrelation = 1;
 
 // Every entry point: F(return type, symbol, parameters). Symbols are those that libraries export.
 // Driver, CUDA 12.0 or newer.
-#define LATHE_CUDA_DRIVER(F)                                                                                        \
-  F(int, cuInit, (unsigned flags))                                                                                  \
-  F(int, cuDriverGetVersion, (int* version))                                                                        \
-  F(int, cuGetErrorName, (int error, const char** name))                                                            \
-  F(int, cuGetErrorString, (int error, const char** text))                                                          \
-  F(int, cuDeviceGetCount, (int* count))                                                                            \
-  F(int, cuDeviceGet, (DeviceId * device, int index))                                                               \
-  F(int, cuDeviceGetName, (char* name, int length, DeviceId device))                                                \
-  F(int, cuDeviceGetAttribute, (int* value, int attribute, DeviceId device))                                        \
-  F(int, cuDeviceTotalMem_v2, (size_t * bytes, DeviceId device))                                                    \
-  F(int, cuDevicePrimaryCtxRetain, (Context * context, DeviceId device))                                            \
-  F(int, cuDevicePrimaryCtxRelease_v2, (DeviceId device))                                                           \
-  F(int, cuCtxSetCurrent, (Context context))                                                                        \
-  F(int, cuMemAlloc_v2, (Address * address, size_t bytes))                                                          \
-  F(int, cuMemFree_v2, (Address address))                                                                           \
-  F(int, cuMemHostAlloc, (void** memory, size_t bytes, unsigned flags))                                             \
-  F(int, cuMemFreeHost, (void* memory))                                                                             \
-  F(int, cuMemsetD8Async, (Address dst, unsigned char value, size_t bytes, StreamHandle stream))                    \
-  F(int, cuMemcpyHtoDAsync_v2, (Address dst, const void* src, size_t bytes, StreamHandle stream))                   \
-  F(int, cuMemcpyDtoHAsync_v2, (void* dst, Address src, size_t bytes, StreamHandle stream))                         \
-  F(int, cuMemcpyDtoDAsync_v2, (Address dst, Address src, size_t bytes, StreamHandle stream))                       \
-  F(int, cuStreamCreate, (StreamHandle * stream, unsigned flags))                                                   \
-  F(int, cuStreamDestroy_v2, (StreamHandle stream))                                                                 \
-  F(int, cuStreamSynchronize, (StreamHandle stream))                                                                \
-  F(int, cuStreamWaitEvent, (StreamHandle stream, EventHandle event, unsigned flags))                               \
-  F(int, cuStreamBeginCapture_v2, (StreamHandle stream, int mode))                                                  \
-  F(int, cuStreamEndCapture, (StreamHandle stream, GraphHandle * graph))                                            \
-  F(int, cuEventCreate, (EventHandle * event, unsigned flags))                                                      \
-  F(int, cuEventRecord, (EventHandle event, StreamHandle stream))                                                   \
-  F(int, cuEventSynchronize, (EventHandle event))                                                                   \
-  F(int, cuEventElapsedTime, (float* milliseconds, EventHandle begin, EventHandle end))                             \
-  F(int, cuEventDestroy_v2, (EventHandle event))                                                                    \
-  F(int, cuModuleLoadData, (Module * module, const void* image))                                                    \
-  F(int, cuModuleUnload, (Module module))                                                                           \
-  F(int, cuModuleGetFunction, (Function * function, Module module, const char* name))                               \
-  F(int, cuLaunchKernel,                                                                                            \
-    (Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,      \
-     unsigned block_z, unsigned shared_bytes, StreamHandle stream, void** params, void** extra))                    \
-  F(int, cuGraphInstantiateWithFlags, (GraphExec * exec, GraphHandle graph, unsigned long long flags))              \
-  F(int, cuGraphLaunch, (GraphExec exec, StreamHandle stream))                                                      \
-  F(int, cuGraphExecDestroy, (GraphExec exec))                                                                      \
+#define LATHE_CUDA_DRIVER(F)                                                                                   \
+  F(int, cuInit, (unsigned flags))                                                                             \
+  F(int, cuDriverGetVersion, (int* version))                                                                   \
+  F(int, cuGetErrorName, (int error, const char** name))                                                       \
+  F(int, cuGetErrorString, (int error, const char** text))                                                     \
+  F(int, cuDeviceGetCount, (int* count))                                                                       \
+  F(int, cuDeviceGet, (DeviceId * device, int index))                                                          \
+  F(int, cuDeviceGetName, (char* name, int length, DeviceId device))                                           \
+  F(int, cuDeviceGetAttribute, (int* value, int attribute, DeviceId device))                                   \
+  F(int, cuDeviceTotalMem_v2, (size_t * bytes, DeviceId device))                                               \
+  F(int, cuDevicePrimaryCtxRetain, (Context * context, DeviceId device))                                       \
+  F(int, cuDevicePrimaryCtxRelease_v2, (DeviceId device))                                                      \
+  F(int, cuCtxSetCurrent, (Context context))                                                                   \
+  F(int, cuMemAlloc_v2, (Address * address, size_t bytes))                                                     \
+  F(int, cuMemFree_v2, (Address address))                                                                      \
+  F(int, cuMemHostAlloc, (void** memory, size_t bytes, unsigned flags))                                        \
+  F(int, cuMemFreeHost, (void* memory))                                                                        \
+  F(int, cuMemsetD8Async, (Address dst, unsigned char value, size_t bytes, StreamHandle stream))               \
+  F(int, cuMemcpyHtoDAsync_v2, (Address dst, const void* src, size_t bytes, StreamHandle stream))              \
+  F(int, cuMemcpyDtoHAsync_v2, (void* dst, Address src, size_t bytes, StreamHandle stream))                    \
+  F(int, cuMemcpyDtoDAsync_v2, (Address dst, Address src, size_t bytes, StreamHandle stream))                  \
+  F(int, cuStreamCreate, (StreamHandle * stream, unsigned flags))                                              \
+  F(int, cuStreamDestroy_v2, (StreamHandle stream))                                                            \
+  F(int, cuStreamSynchronize, (StreamHandle stream))                                                           \
+  F(int, cuStreamWaitEvent, (StreamHandle stream, EventHandle event, unsigned flags))                          \
+  F(int, cuStreamBeginCapture_v2, (StreamHandle stream, int mode))                                             \
+  F(int, cuStreamEndCapture, (StreamHandle stream, GraphHandle * graph))                                       \
+  F(int, cuEventCreate, (EventHandle * event, unsigned flags))                                                 \
+  F(int, cuEventRecord, (EventHandle event, StreamHandle stream))                                              \
+  F(int, cuEventSynchronize, (EventHandle event))                                                              \
+  F(int, cuEventElapsedTime, (float* milliseconds, EventHandle begin, EventHandle end))                        \
+  F(int, cuEventDestroy_v2, (EventHandle event))                                                               \
+  F(int, cuModuleLoadData, (Module * module, const void* image))                                               \
+  F(int, cuModuleUnload, (Module module))                                                                      \
+  F(int, cuModuleGetFunction, (Function * function, Module module, const char* name))                          \
+  F(int, cuLaunchKernel,                                                                                       \
+    (Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, \
+     unsigned block_z, unsigned shared_bytes, StreamHandle stream, void** params, void** extra))               \
+  F(int, cuGraphInstantiateWithFlags, (GraphExec * exec, GraphHandle graph, unsigned long long flags))         \
+  F(int, cuGraphLaunch, (GraphExec exec, StreamHandle stream))                                                 \
+  F(int, cuGraphExecDestroy, (GraphExec exec))                                                                 \
   F(int, cuGraphDestroy, (GraphHandle graph))
 
 // NVRTC 12 or 13.
-#define LATHE_CUDA_NVRTC(F)                                                                                         \
-  F(int, nvrtcVersion, (int* major, int* minor))                                                                    \
-  F(const char*, nvrtcGetErrorString, (int error))                                                                  \
-  F(int, nvrtcCreateProgram,                                                                                        \
-    (RtcProgram * program, const char* source, const char* name, int headers, const char* const* texts,             \
-     const char* const* names))                                                                                     \
-  F(int, nvrtcDestroyProgram, (RtcProgram * program))                                                               \
-  F(int, nvrtcCompileProgram, (RtcProgram program, int options, const char* const* option))                         \
-  F(int, nvrtcGetCUBINSize, (RtcProgram program, size_t* bytes))                                                    \
-  F(int, nvrtcGetCUBIN, (RtcProgram program, char* image))                                                          \
-  F(int, nvrtcGetProgramLogSize, (RtcProgram program, size_t* bytes))                                               \
+#define LATHE_CUDA_NVRTC(F)                                                                             \
+  F(int, nvrtcVersion, (int* major, int* minor))                                                        \
+  F(const char*, nvrtcGetErrorString, (int error))                                                      \
+  F(int, nvrtcCreateProgram,                                                                            \
+    (RtcProgram * program, const char* source, const char* name, int headers, const char* const* texts, \
+     const char* const* names))                                                                         \
+  F(int, nvrtcDestroyProgram, (RtcProgram * program))                                                   \
+  F(int, nvrtcCompileProgram, (RtcProgram program, int options, const char* const* option))             \
+  F(int, nvrtcGetCUBINSize, (RtcProgram program, size_t * bytes))                                       \
+  F(int, nvrtcGetCUBIN, (RtcProgram program, char* image))                                              \
+  F(int, nvrtcGetProgramLogSize, (RtcProgram program, size_t * bytes))                                  \
   F(int, nvrtcGetProgramLog, (RtcProgram program, char* log))
 
 // cuBLASLt 12 or 13.
-#define LATHE_CUDA_CUBLASLT(F)                                                                                      \
-  F(size_t, cublasLtGetVersion, ())                                                                                 \
-  F(const char*, cublasLtGetStatusString, (int status))                                                             \
-  F(int, cublasLtCreate, (LtHandle * handle))                                                                       \
-  F(int, cublasLtDestroy, (LtHandle handle))                                                                        \
-  F(int, cublasLtMatmulDescCreate, (LtMatmulDesc * desc, int compute_type, int scale_type))                         \
-  F(int, cublasLtMatmulDescDestroy, (LtMatmulDesc desc))                                                            \
-  F(int, cublasLtMatmulDescSetAttribute, (LtMatmulDesc desc, int attribute, const void* value, size_t bytes))       \
-  F(int, cublasLtMatrixLayoutCreate, (LtLayout * layout, int type, uint64_t rows, uint64_t cols, int64_t ld))       \
-  F(int, cublasLtMatrixLayoutDestroy, (LtLayout layout))                                                            \
-  F(int, cublasLtMatrixLayoutSetAttribute, (LtLayout layout, int attribute, const void* value, size_t bytes))       \
-  F(int, cublasLtMatmulPreferenceCreate, (LtPreference * preference))                                               \
-  F(int, cublasLtMatmulPreferenceDestroy, (LtPreference preference))                                                \
-  F(int, cublasLtMatmulPreferenceSetAttribute,                                                                      \
-    (LtPreference preference, int attribute, const void* value, size_t bytes))                                      \
-  F(int, cublasLtMatmulAlgoGetHeuristic,                                                                            \
-    (LtHandle handle, LtMatmulDesc desc, LtLayout a, LtLayout b, LtLayout c, LtLayout d, LtPreference preference,   \
-     int wanted, LtHeuristicResult* results, int* found))                                                           \
-  F(int, cublasLtMatmul,                                                                                            \
-    (LtHandle handle, LtMatmulDesc desc, const void* alpha, const void* a, LtLayout a_layout, const void* b,        \
-     LtLayout b_layout, const void* beta, const void* c, LtLayout c_layout, void* d, LtLayout d_layout,             \
+#define LATHE_CUDA_CUBLASLT(F)                                                                                    \
+  F(size_t, cublasLtGetVersion, ())                                                                               \
+  F(const char*, cublasLtGetStatusString, (int status))                                                           \
+  F(int, cublasLtCreate, (LtHandle * handle))                                                                     \
+  F(int, cublasLtDestroy, (LtHandle handle))                                                                      \
+  F(int, cublasLtMatmulDescCreate, (LtMatmulDesc * desc, int compute_type, int scale_type))                       \
+  F(int, cublasLtMatmulDescDestroy, (LtMatmulDesc desc))                                                          \
+  F(int, cublasLtMatmulDescSetAttribute, (LtMatmulDesc desc, int attribute, const void* value, size_t bytes))     \
+  F(int, cublasLtMatrixLayoutCreate, (LtLayout * layout, int type, uint64_t rows, uint64_t cols, int64_t ld))     \
+  F(int, cublasLtMatrixLayoutDestroy, (LtLayout layout))                                                          \
+  F(int, cublasLtMatrixLayoutSetAttribute, (LtLayout layout, int attribute, const void* value, size_t bytes))     \
+  F(int, cublasLtMatmulPreferenceCreate, (LtPreference * preference))                                             \
+  F(int, cublasLtMatmulPreferenceDestroy, (LtPreference preference))                                              \
+  F(int, cublasLtMatmulPreferenceSetAttribute,                                                                    \
+    (LtPreference preference, int attribute, const void* value, size_t bytes))                                    \
+  F(int, cublasLtMatmulAlgoGetHeuristic,                                                                          \
+    (LtHandle handle, LtMatmulDesc desc, LtLayout a, LtLayout b, LtLayout c, LtLayout d, LtPreference preference, \
+     int wanted, LtHeuristicResult* results, int* found))                                                         \
+  F(int, cublasLtMatmul,                                                                                          \
+    (LtHandle handle, LtMatmulDesc desc, const void* alpha, const void* a, LtLayout a_layout, const void* b,      \
+     LtLayout b_layout, const void* beta, const void* c, LtLayout c_layout, void* d, LtLayout d_layout,           \
      const LtAlgo* algo, void* workspace, size_t workspace_bytes, StreamHandle stream))
 
 // cuDNN 9, graph API.
-#define LATHE_CUDA_CUDNN(F)                                                                                         \
-  F(size_t, cudnnGetVersion, ())                                                                                    \
-  F(const char*, cudnnGetErrorString, (int status))                                                                 \
-  F(void, cudnnGetLastErrorString, (char* message, size_t bytes))                                                   \
-  F(int, cudnnCreate, (DnnHandle * handle))                                                                         \
-  F(int, cudnnDestroy, (DnnHandle handle))                                                                          \
-  F(int, cudnnSetStream, (DnnHandle handle, StreamHandle stream))                                                   \
-  F(int, cudnnBackendCreateDescriptor, (int type, DnnDescriptor* descriptor))                                       \
-  F(int, cudnnBackendDestroyDescriptor, (DnnDescriptor descriptor))                                                 \
-  F(int, cudnnBackendSetAttribute,                                                                                  \
-    (DnnDescriptor descriptor, int name, int type, int64_t count, const void* values))                              \
-  F(int, cudnnBackendGetAttribute,                                                                                  \
-    (DnnDescriptor descriptor, int name, int type, int64_t wanted, int64_t* count, void* values))                   \
-  F(int, cudnnBackendFinalize, (DnnDescriptor descriptor))                                                          \
+#define LATHE_CUDA_CUDNN(F)                                                                                           \
+  F(size_t, cudnnGetVersion, ())                                                                                      \
+  F(const char*, cudnnGetErrorString, (int status))                                                                   \
+  F(void, cudnnGetLastErrorString, (char* message, size_t bytes))                                                     \
+  F(int, cudnnCreate, (DnnHandle * handle))                                                                           \
+  F(int, cudnnDestroy, (DnnHandle handle))                                                                            \
+  F(int, cudnnSetStream, (DnnHandle handle, StreamHandle stream))                                                     \
+  F(int, cudnnBackendCreateDescriptor, (int type, DnnDescriptor* descriptor))                                         \
+  F(int, cudnnBackendDestroyDescriptor, (DnnDescriptor descriptor))                                                   \
+  F(int, cudnnBackendSetAttribute, (DnnDescriptor descriptor, int name, int type, int64_t count, const void* values)) \
+  F(int, cudnnBackendGetAttribute,                                                                                    \
+    (DnnDescriptor descriptor, int name, int type, int64_t wanted, int64_t* count, void* values))                     \
+  F(int, cudnnBackendFinalize, (DnnDescriptor descriptor))                                                            \
   F(int, cudnnBackendExecute, (DnnHandle handle, DnnDescriptor plan, DnnDescriptor pack))
 
 // NVTX 3, optional: named ranges for profilers.
-#define LATHE_CUDA_NVTX(F)                     \
-  F(int, nvtxRangePushA, (const char* name))   \
+#define LATHE_CUDA_NVTX(F)                   \
+  F(int, nvtxRangePushA, (const char* name)) \
   F(int, nvtxRangePop, ())

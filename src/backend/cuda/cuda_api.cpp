@@ -83,7 +83,9 @@ Api load_api(const std::string& folder) {
   {
     std::string missing;
     constexpr std::string_view needed = "";
-    if (void* library = open_library(folder, {"libnvtx3interop.so.1"}, &error)) { LATHE_CUDA_NVTX(LATHE_RESOLVE) }
+    if (void* library = open_library(folder, {"libnvtx3interop.so.1"}, &error)) {
+      LATHE_CUDA_NVTX(LATHE_RESOLVE)
+    }
     if (!missing.empty()) api.nvtxRangePushA = nullptr;
   }
 #undef LATHE_RESOLVE
@@ -98,9 +100,8 @@ const Api& loaded_api() {
 namespace {
 
 [[noreturn]] void fail(std::string_view call, int status, std::string_view name, std::string_view text) {
-  throw DeviceError(
-      fmt::format("cuda: {} failed: {} ({}){}{}", call.substr(0, call.find('(')), name, status, text.empty() ? "" : ": ",
-                  text));
+  throw DeviceError(fmt::format("cuda: {} failed: {} ({}){}{}", call.substr(0, call.find('(')), name, status,
+                                text.empty() ? "" : ": ", text));
 }
 
 std::string_view or_unknown(const char* text) { return text ? text : "unknown error"; }

@@ -19,10 +19,10 @@ Target CudaBackend::target(const DeviceOptions& options) const {
 std::vector<DeviceInfo> CudaBackend::devices() const {
   std::vector<DeviceInfo> list;
   for (const CudaInfo& d : cuda_devices(api()))
-    list.push_back({fmt::format("cuda:{}", list.size()),
-                    fmt::format("{} (compute capability {}.{}, {} multiprocessors)", d.name, d.major, d.minor,
-                                d.multiprocessors),
-                    d.memory});
+    list.push_back(
+        {fmt::format("cuda:{}", list.size()),
+         fmt::format("{} (compute capability {}.{}, {} multiprocessors)", d.name, d.major, d.minor, d.multiprocessors),
+         d.memory});
   return list;
 }
 

@@ -17,7 +17,9 @@ using cuda::Api;
 // A backend descriptor, destroyed with the object.
 class Descriptor {
  public:
-  Descriptor(const Api& api, int kind) : api_(&api) { LATHE_CUDNN(*api_, cudnnBackendCreateDescriptor(kind, &handle_)); }
+  Descriptor(const Api& api, int kind) : api_(&api) {
+    LATHE_CUDNN(*api_, cudnnBackendCreateDescriptor(kind, &handle_));
+  }
   Descriptor(Descriptor&& o) noexcept : api_(o.api_), handle_(std::exchange(o.handle_, nullptr)) {}
   Descriptor& operator=(Descriptor&& o) noexcept {
     std::swap(api_, o.api_);
@@ -36,9 +38,7 @@ class Descriptor {
   Descriptor& set(int name, const std::array<int64_t, N>& values) {
     return set_many(name, cuda::kTypeInt64, static_cast<int64_t>(N), values.data());
   }
-  Descriptor& set(int name, const Descriptor& part) {
-    return set_many(name, cuda::kTypeDescriptor, 1, &part.handle_);
-  }
+  Descriptor& set(int name, const Descriptor& part) { return set_many(name, cuda::kTypeDescriptor, 1, &part.handle_); }
   Descriptor& set_many(int name, int type, int64_t count, const void* values) {
     LATHE_CUDNN(*api_, cudnnBackendSetAttribute(handle_, name, type, count, values));
     return *this;
@@ -74,7 +74,7 @@ class CudnnConv {
     Descriptor& conv = keep(Descriptor(api, cuda::kConvolutionDescriptor));
     const std::array<int64_t, 2> pads{g.pad_top, g.pad_left};
     conv.set(cuda::kConvSpatialDims, cuda::kTypeInt64, int64_t{2})
-        .set(cuda::kConvCompType, cuda::kTypeDataType, type)
+        .set(cuda::kConvCompType, cuda::kTypeDataType, int{dtype == DType::f64 ? cuda::kDnnDouble : cuda::kDnnFloat})
         .set(cuda::kConvMode, cuda::kTypeConvolutionMode, int{cuda::kCrossCorrelation})
         .set(cuda::kConvDilations, std::array<int64_t, 2>{g.dilation_h, g.dilation_w})
         .set(cuda::kConvStrides, std::array<int64_t, 2>{g.stride_h, g.stride_w})
@@ -101,9 +101,7 @@ class CudnnConv {
     choose(graph, dtype, at.workspace_bytes, g);
   }
 
-  void run() const {
-    LATHE_CUDNN(device_.api(), cudnnBackendExecute(device_.cudnn(), plan_, pack_.handle()));
-  }
+  void run() const { LATHE_CUDNN(device_.api(), cudnnBackendExecute(device_.cudnn(), plan_, pack_.handle())); }
 
  private:
   Descriptor& keep(Descriptor d) { return *parts_.emplace_back(std::make_unique<Descriptor>(std::move(d))); }
@@ -137,16 +135,16 @@ class CudnnConv {
     const Descriptor engine(api, cuda::kEngineDescriptor);
     cuda::DnnDescriptor handle = engine.handle();
     int64_t count = 0;
-    LATHE_CUDNN(api, cudnnBackendGetAttribute(config.handle(), cuda::kConfigEngine, cuda::kTypeDescriptor, 1, &count,
-                                              &handle));
+    LATHE_CUDNN(
+        api, cudnnBackendGetAttribute(config.handle(), cuda::kConfigEngine, cuda::kTypeDescriptor, 1, &count, &handle));
     int notes[cuda::kNoteCount] = {};
     LATHE_CUDNN(api, cudnnBackendGetAttribute(handle, cuda::kEngineNumericalNote, cuda::kTypeNumericalNote,
                                               cuda::kNoteCount, &count, notes));
     const bool strict = dtype == DType::f32 && !tf32_allowed();
-    return std::none_of(notes, notes + count, [&](int note) {
+    return std::none_of(notes, notes + std::min<int64_t>(count, cuda::kNoteCount), [&](int note) {
       return note == cuda::kNoteNondeterministic ||
-             (strict && (note == cuda::kNoteTensorCore || note == cuda::kNoteDownConvert ||
-                         note == cuda::kNoteReducedReduction));
+             (strict &&
+              (note == cuda::kNoteTensorCore || note == cuda::kNoteDownConvert || note == cuda::kNoteReducedReduction));
     });
   }
 
@@ -167,15 +165,16 @@ class CudnnConv {
       int64_t count = 0;
       LATHE_CUDNN(api, cudnnBackendGetAttribute(heuristic.handle(), cuda::kHeurResults, cuda::kTypeDescriptor, kMost,
                                                 &count, handles.data()));
-      for (int64_t i = 0; i < count; ++i) {
+      // The library may count results that it had no room for.
+      for (int64_t i = 0; i < std::min(count, kMost); ++i) {
         const Descriptor& config = configs[static_cast<size_t>(i)];
         if (!numbers_fit(api, config, dtype)) continue;
         Descriptor plan(api, cuda::kExecutionPlanDescriptor);
         plan.set(cuda::kPlanHandle, cuda::kTypeHandle, device_.cudnn()).set(cuda::kPlanConfig, config);
         if (api.cudnnBackendFinalize(plan.handle()) != cuda::kDnnSuccess) continue;
         int64_t needs = 0, one = 0;
-        LATHE_CUDNN(api, cudnnBackendGetAttribute(plan.handle(), cuda::kPlanWorkspace, cuda::kTypeInt64, 1, &one,
-                                                  &needs));
+        LATHE_CUDNN(api,
+                    cudnnBackendGetAttribute(plan.handle(), cuda::kPlanWorkspace, cuda::kTypeInt64, 1, &one, &needs));
         if (needs <= workspace) {
           keep(std::move(configs[static_cast<size_t>(i)]));
           plan_ = keep(std::move(plan)).handle();
@@ -184,10 +183,10 @@ class CudnnConv {
         least = least < 0 ? needs : std::min(least, needs);
       }
     }
-    throw DeviceError(fmt::format("cuda: cuDNN {} has no engine for a convolution of x {} with w {}{}",
-                                  api.cudnnGetVersion(), to_string(g.x()), to_string(g.w()),
-                                  least < 0 ? "" : fmt::format(" within {} bytes of workspace; {} are wanted", workspace,
-                                                               least)));
+    throw DeviceError(
+        fmt::format("cuda: cuDNN {} has no engine for a convolution of x {} with w {}{}", api.cudnnGetVersion(),
+                    to_string(g.x()), to_string(g.w()),
+                    least < 0 ? "" : fmt::format(" within {} bytes of workspace; {} are wanted", workspace, least)));
   }
 
   CudaDevice& device_;
@@ -196,7 +195,8 @@ class CudnnConv {
   cuda::DnnDescriptor plan_ = nullptr;
 };
 
-// --- candidates -------------------------------------------------------------------------------------------------------
+// --- candidates
+// -------------------------------------------------------------------------------------------------------
 
 Which which_of(const Node& n) {
   return n.is("conv2d") ? Which::forward : n.is("conv2d_dx") ? Which::data : Which::weights;
@@ -243,6 +243,7 @@ class ConvKernel final : public Kernel {
              std::unique_ptr<Kernel> rest)
       : device_(device), conv_(device, which, dtype, g, at), rest_(std::move(rest)) {}
   void run(Stream& stream) override {
+    device_.enter();
     const CudaRange range(device_.api(), "conv2d");
     conv_.run();
     if (rest_) rest_->run(stream);
@@ -280,7 +281,8 @@ std::string accepts_chain(const Site& s) {
 int64_t workspace_chain(const Site& s) {
   std::string reason;
   const HeadChain c = *head_chain(s.node, "conv2d", false, &reason);
-  return workspace_for(s.target, c.head_out.dtype, geometry_of(c.head, c.head_in)) + (c.loop ? loop_workspace(make_nest(*c.loop)) : 0);
+  return workspace_for(s.target, c.head_out.dtype, geometry_of(c.head, c.head_in)) +
+         (c.loop ? loop_workspace(make_nest(*c.loop)) : 0);
 }
 
 std::unique_ptr<Kernel> bind_chain(Device& d, const Site& s, const KernelArgs& args) {

@@ -46,6 +46,7 @@ class CudaKernel final : public Kernel {
 
   void run(Stream& stream) override {
     const cuda::Api& api = device_.api();
+    device_.enter();
     const CudaRange range(api, name_.c_str());
     for (Launch& l : launches_) {
       if (!*l.function) device_.library().build_pending();
@@ -129,8 +130,7 @@ void CudaStream::copy(const Buffer& dst, const Buffer& src) {
   if (src.bytes == 0) return;
   LATHE_CHECK(dst.bytes >= src.bytes, "{} bytes into {}", src.bytes, dst.bytes);
   device_.enter();
-  LATHE_CUDA(device_.api(),
-             cuMemcpyDtoDAsync_v2(device_.address(dst), device_.address(src), bytes_of(src), handle_));
+  LATHE_CUDA(device_.api(), cuMemcpyDtoDAsync_v2(device_.address(dst), device_.address(src), bytes_of(src), handle_));
 }
 
 void CudaStream::record(Event& event) {

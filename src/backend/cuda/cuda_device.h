@@ -61,7 +61,6 @@ class CudaRange {
   const cuda::Api& api_;
 };
 
-// One of the device's library handles, made at first use.
 class CudaDevice final : public Device {
  public:
   // DeviceError when there is no device of that number. `cache_folder` of compiled kernels; "": none.
@@ -77,7 +76,8 @@ class CudaDevice final : public Device {
 
   const cuda::Api& api() const { return api_; }
   CudaLibrary& library() { return *library_; }
-  cuda::LtHandle cublaslt();  // DeviceError when the library is missing
+  // Handles of the libraries, made at first use. DeviceError when the library is missing.
+  cuda::LtHandle cublaslt();
   cuda::DnnHandle cudnn();
   // Makes the context current on the calling thread; every entry from outside does.
   void enter() const;

@@ -69,8 +69,8 @@ std::vector<CudaInfo> cuda_devices(const cuda::Api& api, std::string* reason) {
     all.push_back(std::move(d));
   }
   if (std::ranges::all_of(all, [](const CudaInfo& d) { return d.major * 10 + d.minor < kOldest; })) {
-    why = fmt::format("{} has compute capability {}.{}; 7.0 or newer is needed", all[0].name, all[0].major,
-                      all[0].minor);
+    why =
+        fmt::format("{} has compute capability {}.{}; 7.0 or newer is needed", all[0].name, all[0].major, all[0].minor);
     return {};
   }
   return all;
@@ -99,14 +99,16 @@ double peak_flops(const CudaInfo& d, CudaMath math) {
     double f32, tf32, f16, f64;
   };
   static constexpr Row kRows[] = {
-      {70, 64, 0, 512, 32},      {75, 64, 0, 512, 2},       {80, 64, 512, 1024, 64},  {86, 128, 256, 512, 2},
-      {89, 128, 256, 512, 2},    {90, 128, 1024, 2048, 128}, {100, 128, 2048, 4096, 64}, {120, 128, 256, 512, 2},
+      {70, 64, 0, 512, 32},   {75, 64, 0, 512, 2},        {80, 64, 512, 1024, 64},    {86, 128, 256, 512, 2},
+      {89, 128, 256, 512, 2}, {90, 128, 1024, 2048, 128}, {100, 128, 2048, 4096, 64}, {120, 128, 256, 512, 2},
   };
   const Row* row = &kRows[0];
   for (const Row& r : kRows)
     if (d.major * 10 + d.minor >= r.capability) row = &r;
-  const double rate = math == CudaMath::f32 ? row->f32 : math == CudaMath::tf32 ? row->tf32
-                      : math == CudaMath::f16 ? row->f16 : row->f64;
+  const double rate = math == CudaMath::f32    ? row->f32
+                      : math == CudaMath::tf32 ? row->tf32
+                      : math == CudaMath::f16  ? row->f16
+                                               : row->f64;
   return 2e3 * rate * d.multiprocessors * d.clock_khz;
 }
 

@@ -31,7 +31,8 @@ int64_t type_bytes(int type) { return type == cuda::kR64F ? 8 : type == cuda::kR
 
 }  // namespace
 
-CudaMatmul::CudaMatmul(CudaDevice& device, const CudaMatmulSpec& spec, const Operands& at) : device_(device), at_(at), desc_(device.api()) {
+CudaMatmul::CudaMatmul(CudaDevice& device, const CudaMatmulSpec& spec, const Operands& at)
+    : device_(device), at_(at), desc_(device.api()) {
   device.enter();
   if (!spec.add_c) at_.c = at_.d;
   if (spec.type == cuda::kR64F) {
@@ -69,9 +70,7 @@ void CudaMatmul::make_descriptors(const CudaMatmulSpec& s) {
   // As stored: our rows are its columns.
   const int64_t b_rows = s.trans_b ? s.n : s.k, b_cols = s.trans_b ? s.k : s.n;
   const int64_t a_rows = s.trans_a ? s.k : s.m, a_cols = s.trans_a ? s.m : s.k;
-  const struct {
-    int64_t rows, cols;
-  } stored[3] = {{b_rows, b_cols}, {a_rows, a_cols}, {s.m, s.n}};
+  const struct { int64_t rows, cols; } stored[3] = {{b_rows, b_cols}, {a_rows, a_cols}, {s.m, s.n}};
   for (size_t i = 0; i < 3; ++i) {
     const auto& [rows, cols] = stored[i];
     LATHE_CUBLASLT(api, cublasLtMatrixLayoutCreate(&desc_.layout[i], s.type, static_cast<uint64_t>(cols),
@@ -106,26 +105,29 @@ void CudaMatmul::choose(const CudaMatmulSpec& s) {
   cuda::LtHeuristicResult result{};
   int found = 0;
   const int status =
-      api.cublasLtMatmulAlgoGetHeuristic(device_.cublaslt(), desc_.matmul, desc_.layout[0], desc_.layout[1], desc_.layout[2], desc_.layout[2],
-                                         preference.handle, 1, &result, &found);
+      api.cublasLtMatmulAlgoGetHeuristic(device_.cublaslt(), desc_.matmul, desc_.layout[0], desc_.layout[1],
+                                         desc_.layout[2], desc_.layout[2], preference.handle, 1, &result, &found);
   if (status != cuda::kLtSuccess || found == 0)
-    throw DeviceError(fmt::format(
-        "cuda: cuBLASLt {} has no algorithm for a product of {} x {} x {} ({} of them, type {}, epilogue {}, {} bytes of "
-        "workspace): {}",
-        api.cublasLtGetVersion(), s.m, s.n, s.k, s.batch, s.type, epilogue_of(s), at_.workspace_bytes,
-        api.cublasLtGetStatusString(status)));
+    throw DeviceError(
+        fmt::format("cuda: cuBLASLt {} has no algorithm for a product of {} x {} x {} ({} of them, type {}, epilogue "
+                    "{}, {} bytes of "
+                    "workspace): {}",
+                    api.cublasLtGetVersion(), s.m, s.n, s.k, s.batch, s.type, epilogue_of(s), at_.workspace_bytes,
+                    api.cublasLtGetStatusString(status)));
   algo_ = result.algo;
 }
 
 void CudaMatmul::run(cuda::StreamHandle stream) const {
   const auto pointer = [](cuda::Address a) { return reinterpret_cast<void*>(a); };
-  LATHE_CUBLASLT(device_.api(),
-                 cublasLtMatmul(device_.cublaslt(), desc_.matmul, alpha_, pointer(at_.b), desc_.layout[0], pointer(at_.a),
-                                desc_.layout[1], beta_, pointer(at_.c), desc_.layout[2], pointer(at_.d), desc_.layout[2], &algo_,
-                                pointer(at_.workspace), static_cast<size_t>(at_.workspace_bytes), stream));
+  LATHE_CUBLASLT(
+      device_.api(),
+      cublasLtMatmul(device_.cublaslt(), desc_.matmul, alpha_, pointer(at_.b), desc_.layout[0], pointer(at_.a),
+                     desc_.layout[1], beta_, pointer(at_.c), desc_.layout[2], pointer(at_.d), desc_.layout[2], &algo_,
+                     pointer(at_.workspace), static_cast<size_t>(at_.workspace_bytes), stream));
 }
 
-// --- candidates -------------------------------------------------------------------------------------------------------
+// --- candidates
+// -------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -169,6 +171,7 @@ class MatmulKernel final : public Kernel {
                std::unique_ptr<Kernel> rest)
       : device_(device), matmul_(device, spec, at), rest_(std::move(rest)) {}
   void run(Stream& stream) override {
+    device_.enter();
     const CudaRange range(device_.api(), "matmul");
     matmul_.run(as_cuda(stream).handle());
     if (rest_) rest_->run(stream);
@@ -198,7 +201,8 @@ std::unique_ptr<Kernel> bind(Device& d, const Site& s, const KernelArgs& args) {
       operands(device, args.in[0], args.in[1], args.out[0], args.workspace, args.workspace.bytes), nullptr);
 }
 
-// --- a product and the chain behind it --------------------------------------------------------------------------------
+// --- a product and the chain behind it
+// --------------------------------------------------------------------------------
 
 struct ChainPlan {
   HeadChain chain;
