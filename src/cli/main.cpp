@@ -1,8 +1,11 @@
 // lathe: the command line. Everything here goes through the library; this file maps errors to exit codes.
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <new>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "backend/cpu/isa.h"
@@ -63,8 +66,18 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   using lathe::Exit;
+  // A result that nobody could read is no result; a reader that has seen enough (`lathe ... | head`) is no error.
+  const auto lost_output = [](int error) {
+    if (error == EPIPE) return static_cast<int>(Exit::ok);
+    std::fprintf(stderr, "lathe: error: cannot write to the standard output: %s\n", std::strerror(error));
+    return static_cast<int>(Exit::io_error);
+  };
   try {
-    return lathe::cli::run(argc, argv);
+    const int exit = lathe::cli::run(argc, argv);
+    if (std::fflush(stdout) != 0 && exit == 0) return lost_output(errno);
+    return exit;
+  } catch (const std::system_error& e) {  // fmt::print
+    return lost_output(e.code().value());
   } catch (const lathe::Error& e) {
     std::fflush(stdout);
     std::fprintf(stderr, "lathe: error: %s\n", e.what());

@@ -5,7 +5,9 @@
 #include "backend/backend.h"
 #include "backend/cuda/cuda_measure.h"
 #include "cli/command.h"
+#include "ops/registry.h"
 #include "run/conformance.h"
+#include "train/recipe_keys.h"
 
 namespace lathe::cli {
 namespace {
@@ -76,6 +78,14 @@ bool run_device_test(const std::string& name, const std::string& op, int64_t pro
   if (backend.devices().empty())
     throw DeviceError(fmt::format("{}: not available: {}", name, backend.unavailable_reason()));
   const ConformanceReport report = run_conformance(backend, {device.index, 0}, op);
+  if (report.ops.empty()) {
+    std::vector<std::string_view> names;
+    for (const OpDef* known : registry().all()) names.push_back(known->name());
+    const auto near = did_you_mean(op, names);
+    throw UserError(fmt::format("--op {}: no op has that in its name{}; `lathe ops` lists them", op,
+                                near ? fmt::format("; did you mean \"{}\"?", *near) : ""),
+                    Exit::usage);
+  }
   bool ok = report.failed() == 0;
   Json ops = Json::array(), runs = Json::array(), card;
   for (const OpConformance& o : report.ops)

@@ -21,8 +21,7 @@ void check_budget(const ProgramSet& set, const Arena& arena, const Target& targe
   for (MemoryClass c : kMemoryClasses)
     if (m.of(c) > 0) classes.push_back(fmt::format("{} {}", to_string(c), bytes_text(m.of(c))));
   throw UserError(
-      fmt::format("plan: {} bytes ({}) are needed on {}, {} ({}) are available; \"{}\" at its peak: {}; largest: {}; "
-                  "use a smaller batch (or accumulate gradients over several)",
+      fmt::format("plan: {} bytes ({}) are needed on {}, {} ({}) are available; \"{}\" at its peak: {}; largest: {}",
                   set.arena_bytes, bytes_text(set.arena_bytes), target.name, available, bytes_text(available),
                   set.programs[worst].name, fmt::join(classes, ", "), fmt::join(arena.largest(worst, 5), "; ")),
       Exit::os_error);

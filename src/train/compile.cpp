@@ -178,21 +178,47 @@ Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileO
   return out;
 }
 
-// The largest batch below the recipe's that fits, by planning again; 0: none.
-int64_t largest_batch(Recipe r, const DataSpec& data, const CompileOptions& o) {
-  int64_t fits = 0, too_large = r.train.batch_size;
+// The largest value of a batch key below `too_large` with which the recipe fits, by planning again; 0: none. `last` is
+// the reason why the smallest one tried did not.
+template <class Set>
+int64_t largest_fitting(const Recipe& recipe, const DataSpec& data, const CompileOptions& o, int64_t too_large,
+                        std::string& last, Set&& set) {
+  int64_t fits = 0;
   while (too_large - fits > std::max<int64_t>(1, fits / 16)) {
-    r.train.batch_size = (fits + too_large) / 2;
-    r.train.eval_batch = std::min(r.train.eval_batch, r.train.batch_size);
+    const int64_t middle = (fits + too_large) / 2;
+    Recipe r = recipe;
+    set(r, middle);
     try {
       compile_or_refuse(r, data, o);
-      fits = r.train.batch_size;
+      fits = middle;
     } catch (const Error& e) {
       if (e.exit_code() != Exit::os_error) throw;
-      too_large = r.train.batch_size;
+      last = e.what();
+      too_large = middle;
     }
   }
   return fits;
+}
+
+// Which batch would fit: that of evaluation alone, if it is the one that does not, else that of training.
+std::string fitting_batch(const Recipe& r, const DataSpec& data, const CompileOptions& o) {
+  std::string last;
+  if (const int64_t eval = eval_batch_of(r, data); eval > 1) {
+    const int64_t fits = largest_fitting(r, data, o, eval, last, [](Recipe& c, int64_t n) { c.train.eval_batch = n; });
+    if (fits > 0) return fmt::format("train.eval_batch = {} fits", fits);
+  }
+  const int64_t batch = r.train.batch_size;
+  const int64_t fits = largest_fitting(r, data, o, batch, last, [&](Recipe& c, int64_t n) {
+    c.train.batch_size = n;
+    c.train.eval_batch = std::min(eval_batch_of(r, data), n);
+  });
+  if (fits == 0) return fmt::format("no batch is small enough: with train.batch_size = 1, {}", last);
+  const int64_t parts = ceil_div(batch, fits);
+  std::string text = fmt::format("train.batch_size = {0} fits (with train.eval_batch of at most {0})", fits);
+  if (batch % parts == 0)
+    text += fmt::format("; train.batch_size = {} with train.accumulate = {} keeps {} samples in a step", batch / parts,
+                        checked_mul(r.train.accumulate, parts, "train.accumulate"), batch * r.train.accumulate);
+  return text;
 }
 
 }  // namespace
@@ -202,15 +228,7 @@ Compiled compile(const Recipe& r, const DataSpec& data, const CompileOptions& o)
     return compile_or_refuse(r, data, o);
   } catch (const Error& e) {
     if (e.exit_code() != Exit::os_error || !o.train) throw;
-    const int64_t batch = largest_batch(r, data, o);
-    if (batch == 0)
-      throw DeviceError(
-          fmt::format("{}; not even train.batch_size = 1 fits: a smaller model or data.prefetch needs less", e.what()));
-    throw DeviceError(fmt::format(
-        "{}; train.batch_size = {} fits{}, and with train.accumulate = {} a step has about as many samples as "
-        "before",
-        e.what(), batch, r.train.eval_batch > batch ? " (train.eval_batch no larger)" : "",
-        checked_mul(r.train.accumulate, ceil_div(r.train.batch_size, batch), "train.accumulate")));
+    throw DeviceError(fmt::format("{}; {}", e.what(), fitting_batch(r, data, o)));
   }
 }
 

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
+#include <sstream>
 
 #include "data/file.h"
 #include "data/idx.h"
@@ -23,12 +25,30 @@ Recipe load_run_recipe(const std::string& run, const std::vector<std::string>& s
   return parse_recipe(read_text(fs, path), path, sets);
 }
 
+namespace {
+
+// A recipe.toml that was edited or emptied describes another network, or other data, than the checkpoint's.
+void check_recipe_of(const std::string& run, const io::Manifest& manifest) {
+  const auto passes = manifest.info.find("disabled_passes");
+  if (passes == manifest.info.end()) return;  // a checkpoint made by other means says nothing
+  std::istringstream names(passes->second);
+  const std::vector<std::string> disabled{std::istream_iterator<std::string>(names), {}};
+  if (recipe_hash(load_run_recipe(run, {}), disabled) == manifest.recipe_hash) return;
+  throw UserError(
+      fmt::format("{}: is not the recipe that the checkpoint of step {} was trained with; put the original "
+                  "back, or override single keys with --set",
+                  io::join_path(run, "recipe.toml"), manifest.step));
+}
+
+}  // namespace
+
 std::unique_ptr<Executor> open_run(const std::string& run, const Compiled& c) {
   io::PosixFs fs;
   io::Notes notes;
   const auto found = io::find_newest_valid(fs, io::join_path(run, "checkpoints"), io::Verify::full, notes);
   for (const std::string& n : notes) fmt::print(stderr, "{}\n", n);
   if (!found) throw UserError(fmt::format("{}: no valid checkpoint", run), Exit::missing_input);
+  check_recipe_of(run, found->manifest);
   const DeviceName device = parse_device_name(c.recipe.device.name);
   auto e = std::make_unique<Executor>(
       c.set, find_backend(device.backend).open({device.index, static_cast<int>(c.recipe.device.threads)}), c.executor);

@@ -1,6 +1,8 @@
 // Errors as users meet them: exit code and the words that help.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
+#include <cstdlib>
 #include <fstream>
 
 #include "process.h"
@@ -124,6 +126,7 @@ TEST(Errors, Table) {
       {{"ir", "--after", "nothing"}, 64, {"nothing"}},
       {{"ir", "--program", "nothing"}, 64, {"nothing", "train"}},
       {{"selftest", "--device", "nothing"}, 64, {"nothing"}},
+      {{"selftest", "--op", "sofmax"}, 64, {"sofmax", "did you mean \"softmax\"?"}},
       {{"bench", "step", "nothing"}, 64, {"mlp"}},
       {{"recipes", "nothing"}, 66, {"fashion_mnist"}},
       {{"train", "gpt_tiny", "--set", "data.path=" + dir.path("no.txt"), "--out", dir.path("o8")}, 66, {"no.txt"}},
@@ -142,6 +145,29 @@ TEST(Errors, Table) {
     for (const std::string& w : row.words)
       EXPECT_NE((r.err + r.out).find(w), std::string::npos) << command << ": no \"" << w << "\" in: " << r.err;
     EXPECT_EQ(r.err.find("internal error"), std::string::npos) << command << r.err;
+  }
+}
+
+TEST(Errors, EvaluationNeedsTheRunsOwnRecipe) {
+  const TempDir dir;
+  const std::string run = dir.path("run");
+  ASSERT_EQ(run_lathe({"train", "mlp", "--set", "data.source=synthetic", "--set", "train.steps=2", "--out", run}).code,
+            0);
+  EXPECT_EQ(run_lathe({"eval", run}).code, 0);
+  EXPECT_EQ(run_lathe({"eval", run, "--set", "train.eval_batch=7"}).code, 0);
+  std::ofstream(run + "/recipe.toml") << "[data]\nsource = \"synthetic\"\n";
+  for (const std::vector<std::string>& args : {std::vector<std::string>{"eval", run}, {"predict", run, "test:0"}}) {
+    const Outcome r = run_lathe(args);
+    EXPECT_EQ(r.code, 65) << r.err;
+    EXPECT_NE(r.err.find("recipe.toml: is not the recipe"), std::string::npos) << r.err;
+  }
+}
+
+TEST(Errors, LostOutputIsAnError) {
+  for (const char* command : {"recipes mlp", "plan mlp --set data.source=synthetic --json"}) {
+    const std::string shell = std::string(LATHE_BINARY) + " " + command;
+    EXPECT_EQ(WEXITSTATUS(std::system((shell + " >/dev/full 2>/dev/null").c_str())), 74) << command;
+    EXPECT_EQ(WEXITSTATUS(std::system(("bash -c 'set -o pipefail; " + shell + " | true'").c_str())), 0) << command;
   }
 }
 
