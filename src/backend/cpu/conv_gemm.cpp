@@ -1,10 +1,10 @@
 #include "backend/cpu/conv_gemm.h"
 
 #include <algorithm>
-#include <numeric>
 #include <type_traits>
 
 #include "backend/cpu/conv_gemm_depthwise.h"
+#include "backend/conv_phase.h"
 #include "base/checked.h"
 
 namespace lathe::cpu {
@@ -108,46 +108,19 @@ void copy_padded(ThreadPool& pool, const ConvShape& s, const ConvShape& padded, 
   });
 }
 
-// Along one axis, the pixels of dx with index = phase (mod stride) and the taps that reach them: tap t is kernel
-// index first + t * step and reads dy at i + base + t * delta for pixel number i of the phase. Taps are taken from the
-// last to the first, so that dy is read in the order of memory.
-struct Phase {
-  int64_t size = 0;  // pixels of dx
-  int64_t taps = 0;
-  int64_t first = 0, step = 0, base = 0, delta = 0;
-};
-
-Phase make_phase(int64_t phase, int64_t size, int64_t stride, int64_t pad, int64_t kernel, int64_t dilation) {
-  Phase result;
-  result.size = size > phase ? ceil_div(size - phase, stride) : 0;
-  const int64_t common = std::gcd(dilation, stride);
-  result.step = -(stride / common);
-  result.delta = dilation / common;
-  for (int64_t k = kernel - 1; k >= 0; --k) {
-    const int64_t at = phase + pad - k * dilation;
-    if (at % stride != 0) continue;
-    if (result.taps == 0) {
-      result.first = k;
-      result.base = at / stride;
-    }
-    ++result.taps;
-  }
-  return result;
-}
-
 // The pixels of dx split by their position modulo the strides: in each class the same taps are live.
 template <class F>
 void for_each_class(const ConvShape& s, F&& f) {
   for (int64_t py = 0; py < s.stride_h; ++py) {
-    const Phase y = make_phase(py, s.h, s.stride_h, s.pad_top, s.kh, s.dil_h);
+    const ConvPhase y = conv_phase(py, s.h, s.stride_h, s.pad_top, s.kh, s.dil_h);
     for (int64_t px = 0; px < s.stride_w; ++px) {
-      const Phase x = make_phase(px, s.w, s.stride_w, s.pad_left, s.kw, s.dil_w);
+      const ConvPhase x = conv_phase(px, s.w, s.stride_w, s.pad_left, s.kw, s.dil_w);
       if (y.size > 0 && x.size > 0) f(py, px, y, x);
     }
   }
 }
 
-GemmShape dx_shape(const ConvShape& s, const Phase& y, const Phase& x) {
+GemmShape dx_shape(const ConvShape& s, const ConvPhase& y, const ConvPhase& x) {
   return {.m = s.n * y.size * x.size,
           .n = s.group_c(),
           .k = y.taps * x.taps * s.group_o(),
@@ -203,7 +176,7 @@ int64_t conv2d_workspace(ConvPass pass, const ConvShape& s, int threads) {
   if (pass == ConvPass::forward) return product_workspace<T>(forward_shape(s), threads);
   if (pass == ConvPass::dw) return product_workspace<T>(dw_shape(s), threads);
   int64_t bytes = 0;
-  for_each_class(s, [&](int64_t, int64_t, const Phase& y, const Phase& x) {
+  for_each_class(s, [&](int64_t, int64_t, const ConvPhase& y, const ConvPhase& x) {
     bytes = std::max(bytes, product_workspace<T>(dx_shape(s, y, x), threads));
   });
   return bytes;
@@ -226,7 +199,7 @@ template <class T>
 void conv2d_dx(ThreadPool& pool, const ConvShape& s, T* dx, const T* dy, const T* w, std::span<std::byte> workspace) {
   if (s.depthwise()) return depthwise_dx(pool, s, dx, dy, w, workspace);
   const int64_t filter = s.taps() * s.group_c();
-  for_each_class(s, [&](int64_t py, int64_t px, const Phase& y, const Phase& x) {
+  for_each_class(s, [&](int64_t py, int64_t px, const ConvPhase& y, const ConvPhase& x) {
     GemmArgs<T> args;
     args.shape = dx_shape(s, y, x);
     args.a.kind = Operand<T>::Kind::image;

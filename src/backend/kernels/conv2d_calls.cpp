@@ -1,7 +1,7 @@
 #include "backend/kernels/conv2d_calls.h"
 
-#include <numeric>
 
+#include "backend/conv_phase.h"
 #include "base/checked.h"
 
 namespace lathe {
@@ -54,34 +54,7 @@ Product weight_gradient(const ConvGeometry& g, DType t) {
   return p;
 }
 
-// Along one axis, the pixels of dx with index = phase (mod stride) and the taps that reach them: tap t is kernel index
-// first + t * step and reads dy at i + base + t * delta for pixel number i of the phase. From the last tap to the
-// first, so that dy is read in the order of memory.
-struct Phase {
-  int64_t size = 0;  // pixels of dx
-  int64_t taps = 0;
-  int64_t first = 0, step = 0, base = 0, delta = 0;
-};
-
-Phase make_phase(int64_t phase, int64_t size, int64_t stride, int64_t pad, int64_t kernel, int64_t dilation) {
-  Phase result;
-  result.size = size > phase ? ceil_div(size - phase, stride) : 0;
-  const int64_t common = std::gcd(dilation, stride);
-  result.step = -(stride / common);
-  result.delta = dilation / common;
-  for (int64_t k = kernel - 1; k >= 0; --k) {
-    const int64_t at = phase + pad - k * dilation;
-    if (at % stride != 0) continue;
-    if (result.taps == 0) {
-      result.first = k;
-      result.base = at / stride;
-    }
-    ++result.taps;
-  }
-  return result;
-}
-
-Product data_gradient(const ConvGeometry& g, DType t, int64_t py, int64_t px, const Phase& y, const Phase& x) {
+Product data_gradient(const ConvGeometry& g, DType t, int64_t py, int64_t px, const ConvPhase& y, const ConvPhase& x) {
   Product p;
   p.dtype = t;
   p.batch = g.groups;
@@ -113,8 +86,8 @@ Product data_gradient(const ConvGeometry& g, DType t, int64_t py, int64_t px, co
   p.c_batch = g.group_in;
   p.c_row = g.stride_w * g.in_c;
   if (g.stride_h > 1 || g.stride_w > 1)
-    p.c_grid =
-        Product::Grid{.image = g.in_h * g.in_w * g.in_c, .line = g.stride_h * g.in_w * g.in_c, .h = y.size, .w = x.size};
+    p.c_grid = Product::Grid{
+        .image = g.in_h * g.in_w * g.in_c, .line = g.stride_h * g.in_w * g.in_c, .h = y.size, .w = x.size};
   return p;
 }
 
@@ -122,9 +95,9 @@ Product data_gradient(const ConvGeometry& g, DType t, int64_t py, int64_t px, co
 std::vector<Product> data_gradients(const ConvGeometry& g, DType t) {
   std::vector<Product> out;
   for (int64_t py = 0; py < g.stride_h; ++py) {
-    const Phase y = make_phase(py, g.in_h, g.stride_h, g.pad_top, g.kernel_h, g.dilation_h);
+    const ConvPhase y = conv_phase(py, g.in_h, g.stride_h, g.pad_top, g.kernel_h, g.dilation_h);
     for (int64_t px = 0; px < g.stride_w; ++px) {
-      const Phase x = make_phase(px, g.in_w, g.stride_w, g.pad_left, g.kernel_w, g.dilation_w);
+      const ConvPhase x = conv_phase(px, g.in_w, g.stride_w, g.pad_left, g.kernel_w, g.dilation_w);
       if (y.size > 0 && x.size > 0) out.push_back(data_gradient(g, t, py, px, y, x));
     }
   }
