@@ -258,7 +258,9 @@ TEST(Pipeline, TwentyThousandNodesInASecond) {
   std::clock_t start = std::clock();
   run_pipeline(g, {}, unverified, &reports);
   const double seconds = seconds_since(start);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which make everything slower
   EXPECT_LT(seconds, 1.0);
+#endif
   EXPECT_GE(reports[0].nodes, 20000u);
   start = std::clock();
   run_pipeline(g, {});
