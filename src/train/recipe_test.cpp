@@ -3,215 +3,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 
 #include "base/error.h"
-#include "train/recipe_errors.h"
 #include "train/recipe_keys.h"
 
 namespace lathe {
 namespace {
-
-// The message of the error, which must be a bad recipe.
-std::string error_of(const std::string& text, const Sets& sets = {}) {
-  try {
-    parse_recipe(text, "a.toml", sets);
-  } catch (const UserError& e) {
-    EXPECT_EQ(e.exit_code(), Exit::bad_recipe) << e.what();
-    return e.what();
-  }
-  return "no error";
-}
-
-struct Bad {
-  std::string text;
-  std::string message;
-};
-
-const std::string kOne = "expected one of ";
-
-TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
-  const Bad table[] = {
-      // unknown keys
-      {"sed = 1", "a.toml:1:1: sed: unknown key; did you mean \"seed\"?"},
-      {"[train]\nbatchsize = 3", "a.toml:2:1: train.batchsize: unknown key; did you mean \"train.batch_size\"?"},
-      {"[train]\nbatch = 3", "a.toml:2:1: train.batch: unknown key; did you mean \"train.batch_size\"?"},
-      {"lr = 0.1", "a.toml:1:1: lr: unknown key; did you mean \"optimizer.lr\"?"},
-      {"[optimiser]\nlr = 0.1", "a.toml:1:2: optimiser: unknown key; did you mean \"optimizer\"?"},
-      {"[train]\nlr = 0.1", "a.toml:2:1: train.lr: unknown key; did you mean \"optimizer.lr\"?"},
-      {"[optimizer]\nmomentmu = 0.1",
-       "a.toml:2:1: optimizer.momentmu: unknown key; did you mean \"optimizer.momentum\"?"},
-      {"[data.augmnt]\nflip = true", "a.toml:1:7: data.augmnt: unknown key; did you mean \"data.augment\"?"},
-      {"data.augment.flipp = true",
-       "a.toml:1:14: data.augment.flipp: unknown key; did you mean \"data.augment.flip\"?"},
-      {"xyzzy = 1", "a.toml:1:1: xyzzy: unknown key"},
-      {"\"a\\nb\" = 1", "a.toml:1:1: a\\x0ab: unknown key"},
-      {"[device]\nnme = \"cpu\"", "a.toml:2:1: device.nme: unknown key; did you mean \"device.name\"?"},
-      // wrong types
-      {"seed = \"one\"", "a.toml:1:8: seed: expected an integer from 0 to 2147483647, got \"one\""},
-      {"seed = 1.5", "a.toml:1:8: seed: expected an integer from 0 to 2147483647, got 1.5"},
-      {"seed = true", "got true"},
-      {"seed = [1]", "got a list of 1 item"},
-      {"seed = 2020-01-01", "a.toml:1:8: seed: expected an integer from 0 to 2147483647, got a date or time"},
-      {"name = 3", "a.toml:1:8: name: expected letters, digits, '_', '-', '.', got 3"},
-      {"[train]\n\n  epochs = \"5\"", "a.toml:3:12: train.epochs: expected an integer from 0 to 1000000, got \"5\""},
-      {"data = 3", "a.toml:1:8: data: expected a table, got 3"},
-      {"[[data]]\nsource = \"text\"", "a.toml:1:1: data: expected a table, got a list of 1 item"},
-      {"[name]\nx = 1", "name: expected letters, digits, '_', '-', '.', got a table"},
-      {"[model]\nbatch_norm = 1", "a.toml:2:14: model.batch_norm: expected true or false, got 1"},
-      {"[model]\nhidden = [5, \"x\"]",
-       "a.toml:2:14: model.hidden[1]: expected a list of up to 256 integers from 1 to 1048576, got \"x\""},
-      {"[model]\nhidden = \"x\"", "a.toml:2:10: model.hidden: expected a list of"},
-      {"[model]\nhidden = [5, 1.5]", "a.toml:2:14: model.hidden[1]: expected a list of"},
-      {"device = 3", "a.toml:1:10: device.name: expected \"cpu\", \"ref\", \"opencl\", \"opencl:N\", \"cuda\" or \"cuda:N\", got 3"},
-      {"[optimizer]\nlr = \"fast\"", "a.toml:2:6: optimizer.lr: expected a number above 0 to 1000, got \"fast\""},
-      {"[memory]\nbudget = \"5 apples\"",
-       "a.toml:2:10: memory.budget: expected a size like \"512MiB\": a number of B, KiB, MiB, GiB, TiB (1024) or KB, "
-       "MB, GB, "
-       "TB (1000), got \"5 apples\""},
-      {"[memory]\nbudget = \"-1\"", "memory.budget: expected a size"},
-      {"[memory]\nbudget = -5", "memory.budget: expected a size"},
-      {"[memory]\nbudget = \"999999999TiB\"", "memory.budget: expected a size"},
-      // out of range
-      {"seed = -1", "a.toml:1:8: seed: expected an integer from 0 to 2147483647, got -1"},
-      {"seed = 2147483648", "got 2147483648"},
-      {"seed = 9223372036854775807", "seed: expected an integer from 0 to 2147483647, got 9223372036854775807"},
-      {"[train]\nbatch_size = 0", "a.toml:2:14: train.batch_size: expected an integer from 1 to 16777216, got 0"},
-      {"[train]\naccumulate = 0", "a.toml:2:14: train.accumulate: expected an integer from 1 to 65536, got 0"},
-      {"[optimizer]\nlr = 0", "a.toml:2:6: optimizer.lr: expected a number above 0 to 1000, got 0.0"},
-      {"[optimizer]\nlr = nan", "a.toml:2:6: optimizer.lr: expected a number above 0 to 1000, got nan"},
-      {"[optimizer]\nlr = inf", "got inf"},
-      {"[optimizer]\nlr = -1e-3", "got -0.001"},
-      {"[optimizer]\nmomentum = 1", "a.toml:2:12: optimizer.momentum: expected a number from 0 to below 1, got 1.0"},
-      {"[model]\ndropout = 1.0", "expected a number from 0 to below 1, got 1.0"},
-      {"[train]\nclip_norm = -1", "a.toml:2:13: train.clip_norm: expected a number of at least 0, got -1.0"},
-      {"[train]\nclip_norm = inf", "train.clip_norm: expected a number of at least 0, got inf"},
-      {"[data]\nshape = [28, 28]",
-       "a.toml:2:9: data.shape: expected a list of 3 integers from 1 to 65536, got 2 items"},
-      {"[data]\nshape = [28, 0, 1]", "a.toml:2:9: data.shape[1]: expected a list of 3 integers from 1 to 65536, got 0"},
-      {"[data]\nnormalize.std = [0.0]", "a.toml:2:17: data.normalize.std[0]: expected"},
-      {"[data]\nnormalize.mean = []", "data.normalize.mean: expected a list of 1 to 1024 numbers"},
-      {"[data]\nthreads = 0", "data.threads: expected an integer from 1 to 256, got 0"},
-      // choices
-      {"[optimizer]\nname = \"adm\"",
-       "a.toml:2:8: optimizer.name: " + kOne + "\"sgd\", \"adam\", \"adamw\", got \"adm\"; did you mean \"adam\"?"},
-      {"[optimizer]\nname = \"SGD\"", "got \"SGD\"; did you mean \"sgd\"?"},
-      {"[data]\nsource = \"fashion-mnist\"", "did you mean \"fashion_mnist\"?"},
-      {"[model]\nfamily = \"transformer\"",
-       "a.toml:2:10: model.family: " + kOne + "\"mlp\", \"cnn\", \"gpt\", got \"transformer\""},
-      {"[train]\nupdate = \"after_al\"", "did you mean \"after_all\"?"},
-      {"[checkpoint]\nverify = \"sizes\"", "did you mean \"size\"?"},
-      {"device = \"opncl\"",
-       "a.toml:1:10: device.name: expected \"cpu\", \"ref\", \"opencl\", \"opencl:N\", \"cuda\" or \"cuda:N\", got \"opncl\"; did you mean "
-       "\"opencl\"?"},
-      {"device = \"opencl:\"", "device.name: expected"},
-      {"device = \"opencl:x\"", "device.name: expected"},
-      {"name = \"../x\"", "name: expected letters"},
-      {"name = \".x\"", "name: expected letters"},
-      // rules over several keys
-      {"[train]\nupdate = \"at_gradient\"\nclip_norm = 1.0",
-       "a.toml:2:10: train.update: expected \"after_all\" or \"auto\" with train.clip_norm > 0, got \"at_gradient\"; "
-       "the norm"},
-      {"[train]\nupdate = \"at_gradient\"\naccumulate = 2",
-       "a.toml:2:10: train.update: expected \"after_all\" or \"auto\" with train.accumulate > 1"},
-      {"[train]\nupdate = \"at_gradient\"\non_nan = \"skip\"", "with train.on_nan = \"skip\""},
-      {"[train]\nepochs = 0", "a.toml:2:10: train.epochs: expected train.epochs or train.steps above 0"},
-      {"[data]\nsource = \"text\"\n[model]\nfamily = \"gpt\"\nwidth = 10\nheads = 3",
-       "a.toml:6:9: model.heads: expected a divisor of model.width = 10, got 3"},
-      {"[data]\nsource = \"text\"\n[model]\nfamily = \"gpt\"\nwidth = 10",
-       "a.toml:5:9: model.heads: expected a divisor"},
-      {"[data]\nsource = \"text\"\nsequence = 200\n[model]\nfamily = \"gpt\"",
-       "a.toml:3:12: data.sequence: expected at most model.sequence = 128, got 200"},
-      {"[data]\nsource = \"text\"\n[model]\nfamily = \"gpt\"\nvocab = 300",
-       "a.toml:5:9: model.vocab: expected at most 256"},
-      {"[data]\nsource = \"text\"\naugment.flip = true\n[model]\nfamily = \"gpt\"",
-       "a.toml:3:16: data.augment.flip: has no effect: it is for images only; remove it"},
-      {"[optimizer]\nname = \"sgd\"\nbeta1 = 0.5",
-       "a.toml:3:9: optimizer.beta1: has no effect: it is for optimizer.name = \"adam\" or \"adamw\" only; remove it"},
-      {"[schedule]\ngamma = 0.5", "a.toml:2:9: schedule.gamma: has no effect: it is for schedule.name = \"step\" only"},
-      {"[model]\nchannels = [1]", "a.toml:2:12: model.channels: has no effect"},
-      {"[train]\nsteps = 5\nepochs = 3", "a.toml:3:10: train.epochs: has no effect: it is for train.steps = 0 only"},
-      {"[data]\nsource = \"text\"", "a.toml:2:10: data.source: expected images"},
-      {"[model]\nfamily = \"gpt\"",
-       "a.toml:2:10: data.source: expected \"text\" for model.family = \"gpt\", got \"fashion_mnist\""},
-      {"[data]\nsource = \"idx\"", "a.toml:2:10: data.path: expected the folder"},
-      {"[data]\nclasses = 9", "a.toml:2:11: data.classes: expected 10"},
-      {"[data]\ntrain_samples = 100",
-       "a.toml:2:17: data.train_samples: expected at least train.batch_size = 128 samples, got 100"},
-      {"[data]\ntrain_samples = 200\nvalidation = 0.5", "samples after data.validation, got 100"},
-      {"[data]\nnormalize.mean = [0.1, 0.2]\nnormalize.std = 1", "a.toml:3:17: data.normalize.std: expected as many"},
-      {"[data]\nnormalize.mean = [0.1, 0.2]\nnormalize.std = [1, 2]",
-       "a.toml:2:18: data.normalize.mean: expected 1 number or one for each of 1 channels, got 2"},
-      {"[data]\naugment.crop = 28", "a.toml:2:16: data.augment.crop: expected less than the image side 28, got 28"},
-      {"[data]\naugment.cutout = 29", "data.augment.cutout: expected at most the image side 28"},
-      {"[model]\nfamily = \"cnn\"\nchannels = [1, 2, 3, 4, 5]",
-       "a.toml:3:12: model.channels: expected few enough stages"},
-      {"[optimizer]\nnesterov = true\nmomentum = 0",
-       "a.toml:2:12: optimizer.nesterov: expected optimizer.momentum above 0"},
-      {"[schedule]\nname = \"cosine\"\nmin_lr = 1.0",
-       "a.toml:3:10: schedule.min_lr: expected at most optimizer.lr = 0.1, got 1"},
-      // syntax
-      {"seed = ", "a.toml:1:"},
-      {"seed == 1", "a.toml:1:"},
-      {"seed = 1\n\n[[[x]]]\n", "a.toml:3:1: expected a key or a table header"},
-      {"[\x1bx]", "a.toml:1:1: expected a key or a table header"},
-      {"seed\xef\xbb\x83 = 1", "a.toml:1:5: "},
-      {"name = \"\"\"\\\xef\xbb\x83\"\"\"", "a.toml:1:"},
-      {"[=", "a.toml:1:1: expected a key or a table header"},
-      {"seed = 1\nseed = 2", "a.toml:2:"},
-      {"[train]\n[train]", "a.toml:2:"},
-      {"device = \"cpu\"\n[device]\nthreads = 2", "a.toml:2:"},
-      {"name = \"\xff\xfe\"", "a.toml:1:"},
-      {std::string("name = \"a\0b\"", 12), "a.toml:1:"},
-      {"seed = 99999999999999999999", "a.toml:1:"},
-      {"name = \"abc", "a.toml:1:"},
-      {"\r\n\r\nseed = x", "a.toml:3:"},
-  };
-  for (const Bad& bad : table) {
-    const std::string message = error_of(bad.text);
-    EXPECT_NE(message.find(bad.message), std::string::npos)
-        << bad.text << "\n  expected: " << bad.message << "\n  got:      " << message;
-  }
-  EXPECT_GE(std::size(table), 40u);
-}
-
-TEST(RecipeErrors, AreAllReportedInOrder) {
-  const std::string message = error_of("[train]\nepochs = -1\n[data]\nsorce = 1\nthreads = 0\n", {"seed=x", "b=1"});
-  EXPECT_EQ(message,
-            "a.toml:2:10: train.epochs: expected an integer from 0 to 1000000, got -1\n"
-            "a.toml:4:1: data.sorce: unknown key; did you mean \"data.source\"?\n"
-            "a.toml:5:11: data.threads: expected an integer from 1 to 256, got 0\n"
-            "--set seed: expected an integer from 0 to 2147483647, got \"x\"\n"
-            "--set b: unknown key");
-}
-
-TEST(RecipeErrors, LimitsHold) {
-  const auto begin = std::chrono::steady_clock::now();
-  EXPECT_NE(error_of(std::string((1 << 20) + 1, '#')).find("at most 1048576 bytes"), std::string::npos);
-  std::string nested = "x = ";
-  nested += std::string(10000, '[') + std::string(10000, ']');
-  EXPECT_NE(error_of(nested).find("a.toml:1:21: expected at most 16 nested brackets"), std::string::npos);
-  std::string dotted = "\na";
-  for (int i = 0; i < 100000; ++i) dotted += ".a";
-  EXPECT_NE(error_of(dotted + " = 1").find("a.toml:2:18: expected at most 8 nested parts"), std::string::npos);
-  EXPECT_NE(error_of("[" + dotted.substr(1) + "]").find("expected at most 8 nested parts"), std::string::npos);
-  std::string many;
-  for (int i = 0; i < 50000; ++i) many += "k" + std::to_string(i) + "=1\n";
-  EXPECT_NE(error_of(many).find("... and 49980 more errors"), std::string::npos);
-  EXPECT_NE(error_of(std::string(100000, 'k') + " = 1").find("k...: unknown key"), std::string::npos);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
-  // Dots and brackets in strings and comments are no nesting.
-  EXPECT_EQ(
-      parse_recipe(
-          "data.path = \"../../../../../../../../../../../x[[[[[[[[[[[[[[[[[[[[\" # ..........[[[[[[[[[[[[[[[[[[[\n",
-          "a.toml")
-          .data.path.size(),
-      54u);
-  EXPECT_EQ(parse_recipe("data.path = \"\"\"x\"\"\"\"\" # [[[[[[[[[[[[[[[[[[[[[[", "a.toml").data.path, "x\"\"");
-  EXPECT_EQ(parse_recipe("data.path = '''\n\\..........'''", "a.toml").data.path, "\\..........");
-}
 
 TEST(Recipe, AcceptsBomAndWindowsLines) {
   EXPECT_EQ(parse_recipe("\xef\xbb\xbfseed = 5\r\n[train]\r\nepochs = 3\r\n", "a.toml").train.epochs, 3);
@@ -275,30 +74,6 @@ TEST(RecipeSets, OverrideInOrderAndAnyForm) {
   EXPECT_EQ(with({"memory.budget=4096"}).memory.budget.bytes, 4096);
 }
 
-TEST(RecipeSets, ErrorsNameTheSet) {
-  const std::pair<Sets, std::string> table[] = {
-      {{"train.epochs"}, "--set train.epochs: expected key=value"},
-      {{"=5"}, "--set =5: expected key=value"},
-      {{"train.epoch=5"}, "--set train.epoch: unknown key; did you mean \"train.epochs\"?"},
-      {{"train.epochs=many"}, "--set train.epochs: expected an integer from 0 to 1000000, got \"many\""},
-      {{"train.epochs=1\nseed = 5"}, "--set train.epochs: expected an integer"},
-      {{"train=5"}, "--set train: expected a table, got 5"},
-      {{"train.epochs.x=5"}, "--set train.epochs.x: unknown key"},
-      {{"device=gpu"}, "--set device.name: expected \"cpu\""},
-      {{"model.hidden=a,b"}, "--set model.hidden: expected a list"},
-      {{"train.update=at_gradient", "train.clip_norm=1"}, "--set train.update: expected \"after_all\""},
-      {{"optimizer={nme=\"sgd\"}"}, "--set optimizer.nme: unknown key; did you mean \"optimizer.name\"?"},
-      {{"seed=" + std::string(10000, '[')}, "--set seed: expected an integer from 0 to 2147483647, got \"[[["},
-  };
-  for (const auto& [sets, expected] : table) {
-    const std::string message = error_of("", sets);
-    EXPECT_NE(message.find(expected), std::string::npos) << expected << "\n  got: " << message;
-  }
-  // A rule broken by a set over the file is reported where the named key is.
-  EXPECT_NE(error_of("[train]\nclip_norm = 1.0", {"train.update=at_gradient"}).find("--set train.update: expected"),
-            std::string::npos);
-}
-
 TEST(Recipe, PrintsAndParsesBack) {
   Recipe r;
   r.name = "odd";
@@ -325,22 +100,6 @@ TEST(Recipe, PrintsAndParsesBack) {
     const std::string line = "\n" + std::string(key.path.substr(key.path.rfind('.') + 1)) + " = ";
     EXPECT_NE(("\n" + text).find(line), std::string::npos) << key.path;
   }
-}
-
-TEST(Recipe, KeysWithoutEffect) {
-  // In a --set: always an error, whatever the value.
-  EXPECT_NE(error_of("", {"optimizer.beta1=0.9"}).find("--set optimizer.beta1: has no effect"), std::string::npos);
-  EXPECT_NE(error_of("", {"train.steps=3", "train.epochs=2"}).find("--set train.epochs"), std::string::npos);
-  EXPECT_NE(error_of("[train]\nsteps = 5", {"train.epochs=2"}).find("--set train.epochs"), std::string::npos);
-  // A --set may give a key of the file its effect, or take it.
-  EXPECT_EQ(parse_recipe("optimizer.beta1 = 0.5", "a.toml", {"optimizer.name=adam"}).optimizer.beta1, 0.5);
-  const Recipe taken =
-      parse_recipe("optimizer.momentum = 0.5\n[train]\nepochs = 3", "a.toml", {"optimizer.name=adam", "train.steps=7"});
-  EXPECT_EQ(taken.optimizer.momentum, Recipe{}.optimizer.momentum);
-  EXPECT_EQ(taken.train.epochs, Recipe{}.train.epochs);
-  EXPECT_EQ(parse_recipe(to_toml(taken), "a.toml"), taken);
-  // A file may write out the defaults.
-  EXPECT_EQ(error_of("[schedule]\ngamma = 0.1"), "no error");
 }
 
 TEST(Recipe, TheHashCoversWhatChangesNumbers) {
@@ -370,22 +129,6 @@ TEST(Recipe, TheHashCoversWhatChangesNumbers) {
   EXPECT_EQ(recipe_hash(base, {"fuse", "cse"}), recipe_hash(base, {"cse", "fuse", "cse"}));
   EXPECT_TRUE(changes_numbers("seed"));
   EXPECT_FALSE(changes_numbers("train.epochs"));
-}
-
-TEST(Recipe, ErrorsFoundLaterKnowTheirPlace) {
-  const auto error = [](const Recipe& r) {
-    try {
-      throw_recipe_error(r, {"data.classes", "data.source"}, "expected more");
-    } catch (const UserError& e) {
-      EXPECT_EQ(e.exit_code(), Exit::bad_recipe);
-      return std::string(e.what());
-    }
-  };
-  EXPECT_EQ(error(parse_recipe("[data]\n  classes = 10", "a.toml")), "a.toml:2:13: data.classes: expected more");
-  EXPECT_EQ(error(parse_recipe("[data]\nsource = \"synthetic\"", "a.toml")),
-            "a.toml:2:10: data.classes: expected more");
-  EXPECT_EQ(error(parse_recipe("", "a.toml", {"data.classes=10"})), "--set data.classes: expected more");
-  EXPECT_EQ(error(Recipe{}), "data.classes: expected more");
 }
 
 TEST(Recipe, EachKeyIsPrintedCheckedAndCompared) {

@@ -3,24 +3,14 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "device_training.h"
 #include "process.h"
 
 namespace lathe::test {
 namespace {
 
 const std::vector<std::string> kEnv{"LD_LIBRARY_PATH=" LATHE_CUDA_SIM_LIBS, "LATHE_CACHE_DIR=" LATHE_SIM_CACHE};
-
-std::vector<double> losses(const std::string& run) {
-  std::vector<double> out;
-  std::istringstream lines(read_file(run + "/metrics.jsonl"));
-  for (std::string line; std::getline(lines, line);) {
-    const auto j = nlohmann::json::parse(line);
-    if (j.contains("loss")) out.push_back(j["loss"]);
-  }
-  return out;
-}
 
 // Trains on both devices and compares the losses; rounding differs, and training amplifies it step by step.
 void compare(const std::string& recipe, const std::vector<std::string>& settings, size_t steps, double tolerance) {
@@ -72,36 +62,7 @@ TEST(CudaTrain, GptLikeTheCpu) {
           6, 1e-3);
 }
 
-TEST(CudaTrain, AccumulatesAndResumes) {
-  const TempDir dir;
-  const auto args = [&](const std::string& out, int steps) {
-    return std::vector<std::string>{"train",
-                                    "mlp",
-                                    "--device",
-                                    "cuda",
-                                    "--quiet",
-                                    "--out",
-                                    dir.path(out),
-                                    "--set",
-                                    "data.source=synthetic",
-                                    "--set",
-                                    "data.train_samples=100",
-                                    "--set",
-                                    "train.batch_size=16",
-                                    "--set",
-                                    "train.accumulate=2",
-                                    "--set",
-                                    "train.steps=" + std::to_string(steps),
-                                    "--set",
-                                    "model.hidden=[32]",
-                                    "--resume"};
-  };
-  ASSERT_EQ(run_lathe(args("whole", 8), kEnv).code, 0);
-  ASSERT_EQ(run_lathe(args("parts", 5), kEnv).code, 0);
-  ASSERT_EQ(run_lathe(args("parts", 8), kEnv).code, 0);
-  EXPECT_TRUE(read_file(newest_checkpoint(dir.path("whole")) + "/model.safetensors") ==
-              read_file(newest_checkpoint(dir.path("parts")) + "/model.safetensors"));
-}
+TEST(CudaTrain, AccumulatesAndResumes) { expect_resume_keeps_bits("cuda", kEnv); }
 
 TEST(CudaTrain, SelftestOfTheCard) {
   const auto r = run_lathe({"selftest", "--device", "cuda", "--product", "64", "--json"}, kEnv);

@@ -4,23 +4,13 @@
 #include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "backend/backend.h"
+#include "device_training.h"
 #include "process.h"
 
 namespace lathe::test {
 namespace {
-
-std::vector<double> losses(const std::string& run) {
-  std::vector<double> out;
-  std::istringstream lines(read_file(run + "/metrics.jsonl"));
-  for (std::string line; std::getline(lines, line);) {
-    const auto j = nlohmann::json::parse(line);
-    if (j.contains("loss")) out.push_back(j["loss"]);
-  }
-  return out;
-}
 
 class OpenCl : public ::testing::Test {
  protected:
@@ -51,8 +41,8 @@ TEST_F(OpenCl, TrainsTheMlpRecipeLikeTheCpu) {
 TEST_F(OpenCl, TrainsTheOtherRecipesLikeTheCpu) {
   const TempDir dir;
   const std::vector<std::vector<std::string>> recipes{
-      {"fashion_mnist", "--set", "train.batch_size=32", "--set", "data.train_samples=640", "--set", "data.test_samples=200",
-       "--set", "model.channels=[8,16]", "--set", "model.dense=32"},
+      {"fashion_mnist", "--set", "train.batch_size=32", "--set", "data.train_samples=640", "--set",
+       "data.test_samples=200", "--set", "model.channels=[8,16]", "--set", "model.dense=32"},
       {"gpt_tiny", "--set", "model.layers=1", "--set", "model.width=32", "--set", "model.sequence=32", "--set",
        "train.batch_size=4", "--set", "data.test_samples=8"}};
   for (const auto& recipe : recipes) {
@@ -61,7 +51,8 @@ TEST_F(OpenCl, TrainsTheOtherRecipesLikeTheCpu) {
       std::vector<std::string> args{"train"};
       args.insert(args.end(), recipe.begin(), recipe.end());
       const std::string out = dir.path(recipe[0] + device);
-      for (const char* a : {"--set", "train.steps=8", "--set", "train.log_every=1", "--quiet", "--device"}) args.push_back(a);
+      for (const char* a : {"--set", "train.steps=8", "--set", "train.log_every=1", "--quiet", "--device"})
+        args.push_back(a);
       args.push_back(device == "cpu" ? "cpu" : "opencl");
       args.insert(args.end(), {"--out", out});
       if (device == "clamped") setenv("LATHE_OPENCL_LIMITS", "256,32768,536870912", 1);
@@ -73,40 +64,12 @@ TEST_F(OpenCl, TrainsTheOtherRecipesLikeTheCpu) {
     ASSERT_EQ(all["cpu"].size(), 8u);
     ASSERT_EQ(all["opencl"].size(), 8u);
     EXPECT_EQ(all["clamped"], all["opencl"]);
-    for (size_t i = 0; i < 8; ++i) EXPECT_NEAR(all["opencl"][i], all["cpu"][i], 2e-3 * (1 + all["cpu"][i])) << recipe[0] << " step " << i + 1;
+    for (size_t i = 0; i < 8; ++i)
+      EXPECT_NEAR(all["opencl"][i], all["cpu"][i], 2e-3 * (1 + all["cpu"][i])) << recipe[0] << " step " << i + 1;
   }
 }
 
-TEST_F(OpenCl, ResumesAndAccumulates) {
-  const TempDir dir;
-  const auto args = [&](const std::string& out, int steps) {
-    return std::vector<std::string>{"train",
-                                    "mlp",
-                                    "--device",
-                                    "opencl",
-                                    "--quiet",
-                                    "--out",
-                                    dir.path(out),
-                                    "--set",
-                                    "data.source=synthetic",
-                                    "--set",
-                                    "data.train_samples=100",
-                                    "--set",
-                                    "train.batch_size=16",
-                                    "--set",
-                                    "train.accumulate=2",
-                                    "--set",
-                                    "train.steps=" + std::to_string(steps),
-                                    "--set",
-                                    "model.hidden=[32]",
-                                    "--resume"};
-  };
-  ASSERT_EQ(run_lathe(args("whole", 8)).code, 0);
-  ASSERT_EQ(run_lathe(args("parts", 5)).code, 0);
-  ASSERT_EQ(run_lathe(args("parts", 8)).code, 0);
-  EXPECT_TRUE(read_file(newest_checkpoint(dir.path("whole")) + "/model.safetensors") ==
-              read_file(newest_checkpoint(dir.path("parts")) + "/model.safetensors"));
-}
+TEST_F(OpenCl, ResumesAndAccumulates) { expect_resume_keeps_bits("opencl"); }
 
 }  // namespace
 }  // namespace lathe::test

@@ -152,6 +152,12 @@ const std::array<NodeKind, kNodeKinds>& node_kinds() {
   return kinds;
 }
 
+std::vector<std::string> node_kernel_names(std::string_view backend) {
+  std::vector<std::string> out;
+  for (const NodeKind& k : node_kinds()) out.push_back(fmt::format("{}_{}", backend, k.name));
+  return out;
+}
+
 std::vector<NodeRow> node_rows() {
   std::vector<NodeRow> rows;
   const auto add = [&](std::string_view kind, std::initializer_list<const char*> ops) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.h"
@@ -25,6 +26,25 @@ struct NodeRow {
   size_t kind;
 };
 std::vector<NodeRow> node_rows();  // rows of one op are in the order of preference
+
+std::vector<std::string> node_kernel_names(std::string_view backend);  // of each kind: "opencl_loop", ...
+
+// A candidate for every row of node_rows(). Binder::name is the backend's; Binder::bind<kind> binds a node of that
+// kind.
+template <class Binder>
+std::vector<KernelTable::Row> node_candidates() {
+  static const std::vector<std::string> names = node_kernel_names(Binder::name);
+  const auto bind = []<size_t... kinds>(std::index_sequence<kinds...>) {
+    return std::array<decltype(Candidate::bind), sizeof...(kinds)>{&Binder::template bind<kinds>...};
+  }
+  (std::make_index_sequence<kNodeKinds>());
+  std::vector<KernelTable::Row> rows;
+  for (const NodeRow& row : node_rows()) {
+    const NodeKind& kind = node_kinds()[row.kind];
+    rows.push_back({row.op, {names[row.kind], kind.accepts, kind.workspace, bind[row.kind]}});
+  }
+  return rows;
+}
 
 // The calls of the first kind that accepts the node; InternalError where none does.
 std::vector<KernelCall> node_calls(const Site&, const ProductTiles&);

@@ -7,36 +7,20 @@
 namespace lathe {
 namespace {
 
-template <size_t kind>
-std::unique_ptr<Kernel> bind(Device& d, const Site& s, const KernelArgs& args) {
-  auto& device = static_cast<OpenClDevice&>(d);
-  return device.bind(node_kinds()[kind].calls(s, device.tiles()), args);
-}
+struct OpenClBinder {
+  static constexpr std::string_view name = "opencl";
 
-template <size_t... kinds>
-std::array<decltype(Candidate::bind), sizeof...(kinds)> binders(std::index_sequence<kinds...>) {
-  return {bind<kinds>...};
-}
-
-KernelTable make_table() {
-  const auto bind_kind = binders(std::make_index_sequence<kNodeKinds>());
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> out;
-    for (const NodeKind& k : node_kinds()) out.push_back(fmt::format("opencl_{}", k.name));
-    return out;
-  }();
-  std::vector<KernelTable::Row> rows;
-  for (const NodeRow& row : node_rows()) {
-    const NodeKind& kind = node_kinds()[row.kind];
-    rows.push_back({row.op, {names[row.kind], kind.accepts, kind.workspace, bind_kind[row.kind]}});
+  template <size_t kind>
+  static std::unique_ptr<Kernel> bind(Device& d, const Site& s, const KernelArgs& args) {
+    auto& device = static_cast<OpenClDevice&>(d);
+    return device.bind(node_kinds()[kind].calls(s, device.tiles()), args);
   }
-  return KernelTable(std::move(rows));
-}
+};
 
 }  // namespace
 
 const KernelTable& opencl_kernels() {
-  static const KernelTable table = make_table();
+  static const KernelTable table(node_candidates<OpenClBinder>());
   return table;
 }
 
