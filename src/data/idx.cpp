@@ -13,7 +13,7 @@
 namespace lathe::data {
 namespace {
 
-constexpr int64_t kMaxFileBytes = int64_t{64} << 30;
+constexpr int64_t kMaxIdxBytes = int64_t{64} << 30;
 constexpr uint8_t kElementU8 = 0x08;
 
 // Deflate cannot expand by more than this (258 bytes from 2 bits), so a small file cannot make a large allocation.
@@ -175,8 +175,8 @@ void check_pair(const Shape& images, const Shape& labels, const std::string& ima
 
 std::unique_ptr<Source> load_pair(const std::string& images_path, const std::string& labels_path, int64_t classes,
                                   const std::string& hint) {
-  IdxArray images = parse_idx(read_file(images_path, kMaxFileBytes, hint), images_path);
-  IdxArray labels = parse_idx(read_file(labels_path, kMaxFileBytes, hint), labels_path);
+  IdxArray images = parse_idx(read_file(images_path, kMaxIdxBytes, hint), images_path);
+  IdxArray labels = parse_idx(read_file(labels_path, kMaxIdxBytes, hint), labels_path);
   check_pair(images.shape, labels.shape, images_path, labels_path);
   const uint8_t* begin = labels.elements();
   const uint8_t* largest = std::max_element(begin, begin + labels.shape[0]);
@@ -202,7 +202,7 @@ Header read_header(const std::string& path, const std::string& hint) {
     check_compressed(header, start.file_bytes, path);
     return header;
   }
-  const IdxArray whole = parse_idx(read_file(path, kMaxFileBytes, hint), path);
+  const IdxArray whole = parse_idx(read_file(path, kMaxIdxBytes, hint), path);
   return {whole.shape, whole.header_bytes, static_cast<int64_t>(whole.file.size())};
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kMaxHeaderBytes = 1 << 16;  // comments included
 constexpr int64_t kMaxSide = 1 << 16;
-constexpr int64_t kMaxFileBytes = int64_t{1} << 30;
+constexpr int64_t kMaxPnmBytes = int64_t{1} << 30;
 
 bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -85,7 +85,7 @@ std::vector<std::byte> read_pnm(const std::string& path, const Shape& shape) {
   const PnmHeader header = parse_pnm_header(start.bytes, start.file_bytes, path);
   LATHE_USER_CHECK(header.shape == shape, "{}: expected an image of {} (height, width, channels), got {}", path,
                    to_string(shape), to_string(header.shape));
-  std::vector<std::byte> content = read_file(path, kMaxFileBytes);
+  std::vector<std::byte> content = read_file(path, kMaxPnmBytes);
   LATHE_USER_CHECK(static_cast<int64_t>(content.size()) == start.file_bytes, "{}: changed while it was read", path);
   content.erase(content.begin(), content.begin() + header.bytes);
   return content;

@@ -14,7 +14,7 @@ namespace lathe::data {
 namespace {
 
 constexpr uint32_t kTextStream = 0x74657874;  // "text"
-constexpr int64_t kMaxFileBytes = int64_t{64} << 30;
+constexpr int64_t kMaxTextBytes = int64_t{64} << 30;
 
 class Text final : public Source {
  public:
@@ -90,7 +90,7 @@ SourceInfo describe_text_file(const std::string& path, Split split, int64_t sequ
 }
 
 std::unique_ptr<Source> load_text(const std::string& path, Split split, int64_t sequence, int64_t vocab) {
-  const std::vector<std::byte> content = read_file(path, kMaxFileBytes, kPathHint);
+  const std::vector<std::byte> content = read_file(path, kMaxTextBytes, kPathHint);
   const auto* begin = reinterpret_cast<const char*>(content.data());
   const auto cut = static_cast<size_t>(train_bytes(static_cast<int64_t>(content.size())));
   std::string text = split == Split::train ? std::string(begin, cut) : std::string(begin + cut, content.size() - cut);

@@ -20,7 +20,7 @@ std::string content(int64_t step, std::string_view name) {
 
 constexpr const char* kNames[] = {"model.safetensors", "optimizer.safetensors", "state.json"};
 
-void save(Fs& fs, const std::string& dir, int64_t step, std::string recipe = "r1") {
+void save_padded(Fs& fs, const std::string& dir, int64_t step, std::string recipe = "r1") {
   std::vector<CheckpointFile> files;
   for (const char* name : kNames)
     // In pieces too large to be gathered, so that there are several writes per file to lose.
@@ -34,7 +34,7 @@ void save(Fs& fs, const std::string& dir, int64_t step, std::string recipe = "r1
 }
 
 // The newest valid step, -1 if none; its files are compared with what that step must contain.
-int64_t newest(Fs& fs, const std::string& dir) {
+int64_t newest_step(Fs& fs, const std::string& dir) {
   Notes notes;
   const auto found = find_newest_valid(fs, dir, Verify::full, notes);
   if (!found) return -1;
@@ -47,14 +47,14 @@ int64_t newest(Fs& fs, const std::string& dir) {
 
 // What the next process does after a crash: find the newest, clean, go on training and save.
 void expect_recovery(CrashFs fs, std::set<int64_t> allowed) {
-  const int64_t step = newest(fs, kDir);
+  const int64_t step = newest_step(fs, kDir);
   EXPECT_TRUE(allowed.count(step)) << "found step " << step;
   Notes notes;
   clean_leftovers(fs, kDir, notes);
   EXPECT_TRUE(notes.empty());
-  EXPECT_EQ(newest(fs, kDir), step);
-  save(fs, kDir, 20);
-  EXPECT_EQ(newest(fs, kDir), 20);
+  EXPECT_EQ(newest_step(fs, kDir), step);
+  save_padded(fs, kDir, 20);
+  EXPECT_EQ(newest_step(fs, kDir), 20);
   for (const std::string& name : list_dir(fs, kDir)) EXPECT_FALSE(name.starts_with('.')) << name;
 }
 
@@ -74,7 +74,7 @@ int64_t crash_at_every_call(const std::function<CrashFs()>& base, Action&& actio
 
 CrashFs disk_with_steps(std::initializer_list<int64_t> steps) {
   CrashFs fs;
-  for (const int64_t step : steps) save(fs, kDir, step);
+  for (const int64_t step : steps) save_padded(fs, kDir, step);
   return fs;
 }
 
@@ -83,7 +83,7 @@ using Loss = CrashFs::Loss;
 // F25
 TEST(CheckpointCrash, KilledAtEveryCall) {
   const int64_t calls = crash_at_every_call(
-      [] { return disk_with_steps({9}); }, [](Fs& fs) { save(fs, kDir, 10); },
+      [] { return disk_with_steps({9}); }, [](Fs& fs) { save_padded(fs, kDir, 10); },
       [](CrashFs& fs, bool completed) {
         expect_recovery(fs.reboot(Loss::none), completed ? std::set<int64_t>{10} : std::set<int64_t>{9, 10});
       });
@@ -93,13 +93,13 @@ TEST(CheckpointCrash, KilledAtEveryCall) {
 // F26
 TEST(CheckpointCrash, PowerLossAtEveryCall) {
   std::map<int64_t, int> outcomes;
-  crash_at_every_call([] { return disk_with_steps({9}); }, [](Fs& fs) { save(fs, kDir, 10); },
+  crash_at_every_call([] { return disk_with_steps({9}); }, [](Fs& fs) { save_padded(fs, kDir, 10); },
                       [&](CrashFs& fs, bool completed) {
                         const auto allowed = completed ? std::set<int64_t>{10} : std::set<int64_t>{9, 10};
                         expect_recovery(fs.reboot(Loss::all_unsynced), allowed);
                         for (uint64_t seed = 0; seed < 20; ++seed) {
                           CrashFs next = fs.reboot(Loss::random, seed);
-                          ++outcomes[newest(next, kDir)];
+                          ++outcomes[newest_step(next, kDir)];
                           expect_recovery(std::move(next), allowed);
                         }
                       });
@@ -108,7 +108,7 @@ TEST(CheckpointCrash, PowerLossAtEveryCall) {
 
 TEST(CheckpointCrash, PowerLossDuringTheVeryFirstCheckpoint) {
   crash_at_every_call(
-      [] { return CrashFs(); }, [](Fs& fs) { save(fs, kDir, 1); },
+      [] { return CrashFs(); }, [](Fs& fs) { save_padded(fs, kDir, 1); },
       [](CrashFs& fs, bool completed) {
         for (uint64_t seed = 0; seed < 10; ++seed)
           expect_recovery(fs.reboot(Loss::random, seed), completed ? std::set<int64_t>{1} : std::set<int64_t>{-1, 1});
@@ -117,15 +117,15 @@ TEST(CheckpointCrash, PowerLossDuringTheVeryFirstCheckpoint) {
 
 TEST(CheckpointCrash, PowerLossAfterAKilledWriter) {
   // The second process must not rely on anything that the first, killed one left only in the kernel's memory.
-  crash_at_every_call([] { return CrashFs(); }, [](Fs& fs) { save(fs, kDir, 1); },
+  crash_at_every_call([] { return CrashFs(); }, [](Fs& fs) { save_padded(fs, kDir, 1); },
                       [](CrashFs& fs, bool) {
                         fs.crash_at(std::numeric_limits<int64_t>::max());
                         Notes notes;
                         clean_leftovers(fs, kDir, notes);
-                        save(fs, kDir, 2);
+                        save_padded(fs, kDir, 2);
                         for (uint64_t seed = 0; seed < 10; ++seed) {
                           CrashFs next = fs.reboot(Loss::random, seed);
-                          EXPECT_EQ(newest(next, kDir), 2);
+                          EXPECT_EQ(newest_step(next, kDir), 2);
                         }
                       });
 }
@@ -136,7 +136,7 @@ TEST(CheckpointCrash, PowerLossWhileReplacingAStep) {
         [] {
           return disk_with_steps({9, 10});
         },
-        [=](Fs& fs) { save(fs, kDir, 10, recipe); },
+        [=](Fs& fs) { save_padded(fs, kDir, 10, recipe); },
         [&](CrashFs& fs, bool completed) {
           for (uint64_t seed = 0; seed < 10; ++seed)
             expect_recovery(fs.reboot(Loss::random, seed),
@@ -157,7 +157,7 @@ TEST(CheckpointCrash, RetentionKeepsEnoughAtEveryCall) {
       [](CrashFs& fs, bool completed) {
         for (uint64_t seed = 0; seed < 20; ++seed) {
           CrashFs next = fs.reboot(seed ? Loss::random : Loss::none, seed);
-          EXPECT_EQ(newest(next, kDir), 5);
+          EXPECT_EQ(newest_step(next, kDir), 5);
           EXPECT_EQ(inspect_checkpoint(next, kDir + "/step-000000004", Verify::full).status, Inspection::Status::valid);
           if (completed) {
             EXPECT_EQ(list_steps(next, kDir), (std::vector<int64_t>{4, 5}));
@@ -178,7 +178,7 @@ TEST(CheckpointFault, AnyFailingCallLeavesTheOldOnesAndNoRubbish) {
         return i == n ? -error : 0;
       });
       Exit exit = Exit::ok;
-      const std::string text = error_of([&] { save(faulty, kDir, 10); }, &exit);
+      const std::string text = error_of([&] { save_padded(faulty, kDir, 10); }, &exit);
       EXPECT_EQ(get_file(disk, kDir + "/step-000000009/state.json"), content(9, kNames[2]) + content(9, kNames[2]));
       if (!text.empty()) {
         EXPECT_EQ(exit, Exit::io_error) << text;
@@ -187,15 +187,15 @@ TEST(CheckpointFault, AnyFailingCallLeavesTheOldOnesAndNoRubbish) {
           EXPECT_CONTAINS(text, "bytes free");
         }
       } else {
-        EXPECT_EQ(newest(disk, kDir), 10);
+        EXPECT_EQ(newest_step(disk, kDir), 10);
       }
       for (const std::string& name : list_dir(disk, kDir))
         EXPECT_FALSE(name.starts_with('.')) << name << " after " << call << " " << n;
       expect_recovery(disk.reboot(Loss::none), {9, 10});
       // A second try that succeeds is durable, even where it finds the first one's directory in place.
-      save(disk, kDir, 10);
+      save_padded(disk, kDir, 10);
       CrashFs after = disk.reboot(Loss::all_unsynced);
-      EXPECT_EQ(newest(after, kDir), 10);
+      EXPECT_EQ(newest_step(after, kDir), 10);
       if (n > faulty.calls()) {
         EXPECT_EQ(text, "");
         break;
@@ -210,10 +210,10 @@ TEST(CheckpointFault, DiskThatStaysFullOrDead) {
     FaultFs full(disk, [&](std::string_view call, int64_t i) {
       return i >= n && (call == "write" || call == "create" || call == "make_dir") ? -ENOSPC : 0;
     });
-    error_of([&] { save(full, kDir, 10); });
+    error_of([&] { save_padded(full, kDir, 10); });
     for (const std::string& name : list_dir(disk, kDir)) EXPECT_FALSE(name.starts_with('.')) << name;
     FaultFs dead(disk, [&](std::string_view, int64_t i) { return i >= n ? -EIO : 0; });
-    error_of([&] { save(dead, kDir, 11); });
+    error_of([&] { save_padded(dead, kDir, 11); });
     expect_recovery(disk.reboot(Loss::none), {9, 10, 11});
   }
 }
@@ -226,8 +226,8 @@ TEST(CheckpointFault, ShortWritesAndInterruptsAreInvisible) {
     return roll == 0 && call != "close" ? -EINTR : roll == 1 ? FaultFs::kShort : 0;
   });
   for (int64_t step = 1; step <= 5; ++step) {
-    save(nervous, kDir, step);
-    EXPECT_EQ(newest(nervous, kDir), step);
+    save_padded(nervous, kDir, step);
+    EXPECT_EQ(newest_step(nervous, kDir), step);
   }
   Notes notes;
   Retention(1).apply(nervous, kDir, notes);
@@ -240,21 +240,21 @@ TEST(CheckpointFault, RealFileSizeLimit) {
   TempDir run;
   const std::string dir = run / "checkpoints";
   PosixFs fs;
-  save(fs, dir, 1);
+  save_padded(fs, dir, 1);
   const pid_t child = ::fork();
   if (child == 0) {
     ::signal(SIGXFSZ, SIG_IGN);
     const struct rlimit limit { 100'000, 100'000 };
     ::setrlimit(RLIMIT_FSIZE, &limit);
     Exit exit = Exit::ok;
-    const std::string text = error_of([&] { save(fs, dir, 2); }, &exit);
+    const std::string text = error_of([&] { save_padded(fs, dir, 2); }, &exit);
     ::_exit(exit == Exit::io_error && text.find("model.safetensors: File too large (") != std::string::npos ? 0 : 1);
   }
   int status = 0;
   ::waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
   EXPECT_EQ(list_dir(fs, dir), std::vector<std::string>{step_name(1)});
-  EXPECT_EQ(newest(fs, dir), 1);
+  EXPECT_EQ(newest_step(fs, dir), 1);
 }
 
 // F25 with a real process, real files and SIGKILL.
@@ -262,7 +262,7 @@ TEST(CheckpointCrash, RealProcessKilledAtEveryCall) {
   TempDir run;
   const std::string dir = run / "checkpoints";
   PosixFs posix;
-  save(posix, dir, 1);
+  save_padded(posix, dir, 1);
   int64_t previous = 1;
   bool finished = false;
   for (int64_t n = 1; !finished; ++n) {
@@ -275,7 +275,7 @@ TEST(CheckpointCrash, RealProcessKilledAtEveryCall) {
       });
       try {
         Notes notes;
-        save(fs, dir, step);
+        save_padded(fs, dir, step);
         Retention(1).apply(fs, dir, notes);
       } catch (...) {
         ::_exit(1);
@@ -286,13 +286,13 @@ TEST(CheckpointCrash, RealProcessKilledAtEveryCall) {
     ::waitpid(child, &status, 0);
     finished = WIFEXITED(status);
     ASSERT_TRUE(finished ? WEXITSTATUS(status) == 0 : WTERMSIG(status) == SIGKILL);
-    const int64_t found = newest(posix, dir);
+    const int64_t found = newest_step(posix, dir);
     EXPECT_TRUE(found == step || (found == previous && !finished)) << found << " after kill at call " << n;
     previous = found;
     Notes notes;
     clean_leftovers(posix, dir, notes);
     EXPECT_TRUE(notes.empty());
-    EXPECT_EQ(newest(posix, dir), found);
+    EXPECT_EQ(newest_step(posix, dir), found);
     ASSERT_LT(n, 500);
   }
 }

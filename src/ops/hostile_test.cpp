@@ -15,7 +15,7 @@ namespace lathe {
 namespace {
 
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max(), kMin = std::numeric_limits<int64_t>::min();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
+constexpr double kQuietNan = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
 constexpr int64_t kSmall = 20000;  // elements up to which an accepted graph is run
 
 std::vector<Attr> bad_values(const Attr& good) {
@@ -25,7 +25,7 @@ std::vector<Attr> bad_values(const Attr& good) {
                       kMax, kMax - 1, kMin})
       out.push_back(v);
   } else if (std::holds_alternative<double>(good)) {
-    for (double v : {0.0, 1.0, -1.0, 2.0, kNan, kInf, -kInf, 1e308, -1e-308}) out.push_back(v);
+    for (double v : {0.0, 1.0, -1.0, 2.0, kQuietNan, kInf, -kInf, 1e308, -1e-308}) out.push_back(v);
   } else if (std::holds_alternative<bool>(good)) {
     out = {true, false};
   } else if (std::holds_alternative<DType>(good)) {

@@ -46,7 +46,7 @@ Value select_of_constant(const Match& m) {
   return c ? (*c != 0 ? m.x[1] : m.x[2]) : Value();
 }
 
-constexpr Rule kRules[] = {
+constexpr Rule kArithmeticRules[] = {
     {"add_constant_right", "add", constant_right},
     {"mul_constant_right", "mul", constant_right},
     {"eq_constant_right", "eq", constant_right},
@@ -71,6 +71,6 @@ constexpr Rule kRules[] = {
 
 }  // namespace
 
-std::span<const Rule> arithmetic_rules() { return kRules; }
+std::span<const Rule> arithmetic_rules() { return kArithmeticRules; }
 
 }  // namespace lathe

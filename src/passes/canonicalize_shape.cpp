@@ -183,7 +183,7 @@ Value sink_reshape(const Match& m) {
   return {};
 }
 
-constexpr Rule kRules[] = {
+constexpr Rule kShapeRules[] = {
     {"reshape_same", "reshape", same_shape},
     {"reshape_reshape", "reshape", reshape_of_reshape},
     {"reshape_broadcast", "reshape", reshape_of_broadcast},
@@ -203,6 +203,6 @@ constexpr Rule kRules[] = {
 
 }  // namespace
 
-std::span<const Rule> shape_rules() { return kRules; }
+std::span<const Rule> shape_rules() { return kShapeRules; }
 
 }  // namespace lathe

@@ -48,7 +48,7 @@ Value fold_sum(const Match& m) {
   return constant(m, count == 0 ? 0 : *c * count);
 }
 
-constexpr Rule kRules[] = {
+constexpr Rule kFoldRules[] = {
     {"fold_broadcast", "broadcast", fold_same}, {"fold_reshape", "reshape", fold_same},
     {"fold_transpose", "transpose", fold_same}, {"fold_slice", "slice", fold_same},
     {"fold_max", "reduce_max", fold_same},      {"fold_sum", "reduce_sum", fold_sum},
@@ -57,7 +57,7 @@ constexpr Rule kRules[] = {
 
 }  // namespace
 
-Graph fold(Graph g, const PassContext&) { return apply_rules(std::move(g), kRules); }
-std::span<const Rule> fold_rules() { return kRules; }
+Graph fold(Graph g, const PassContext&) { return apply_rules(std::move(g), kFoldRules); }
+std::span<const Rule> fold_rules() { return kFoldRules; }
 
 }  // namespace lathe

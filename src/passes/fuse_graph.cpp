@@ -8,8 +8,6 @@
 namespace lathe {
 namespace {
 
-size_t at(int32_t i) { return static_cast<size_t>(i); }
-
 void insert_unique(std::vector<ValueId>& list, ValueId v) {
   if (std::ranges::find(list, v) == list.end()) list.push_back(v);
 }

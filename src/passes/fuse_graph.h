@@ -10,6 +10,8 @@
 
 namespace lathe {
 
+inline size_t at(int32_t i) { return static_cast<size_t>(i); }
+
 struct FuseGraph {
   explicit FuseGraph(const Graph&);
 

@@ -12,8 +12,6 @@
 namespace lathe {
 namespace {
 
-size_t at(int32_t i) { return static_cast<size_t>(i); }
-
 constexpr int kMaxInstrs = 160;  // of one loop: kernels keep the values of a point in registers
 constexpr int kMaxSinking = 64;  // nodes looked at when a node would be computed later
 constexpr int32_t kNear = 8;     // levels: how long a value may wait for others to be computed with it

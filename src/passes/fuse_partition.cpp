@@ -9,8 +9,6 @@ namespace {
 
 constexpr int kSearchBudget = 400;  // edges that one search may look at
 
-size_t at(int32_t i) { return static_cast<size_t>(i); }
-
 }  // namespace
 
 FusePartition::FusePartition(const FuseGraph& f)

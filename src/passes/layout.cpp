@@ -98,7 +98,7 @@ Value reduce_of_transpose(const Match& m) {
   return reshape(y, m.out.shape);
 }
 
-constexpr Rule kRules[] = {
+constexpr Rule kLayoutRules[] = {
     {"transpose_same", "transpose", transpose_same},
     {"transpose_transpose", "transpose", transpose_of_transpose},
     {"transpose_to_reshape", "transpose", transpose_to_reshape},
@@ -111,7 +111,7 @@ constexpr Rule kRules[] = {
 
 }  // namespace
 
-Graph layout(Graph g, const PassContext&) { return apply_rules(std::move(g), kRules); }
-std::span<const Rule> layout_rules() { return kRules; }
+Graph layout(Graph g, const PassContext&) { return apply_rules(std::move(g), kLayoutRules); }
+std::span<const Rule> layout_rules() { return kLayoutRules; }
 
 }  // namespace lathe

@@ -1,7 +1,7 @@
 // The pipeline: read it aloud. And the driver, which does for every pass what no pass does itself: skip, verify, time.
 #include <algorithm>
-#include <chrono>
 
+#include "base/stopwatch.h"
 #include "passes/autodiff.h"
 #include "passes/canonicalize.h"
 #include "passes/cse.h"
@@ -85,9 +85,9 @@ Graph run_passes(std::span<const PassEntry> passes, Graph g, const PassContext& 
       report.disabled = true;
     } else {
       const Graph before = g;
-      const auto start = std::chrono::steady_clock::now();
+      const Stopwatch start;
       g = pass.run(std::move(g), context);
-      report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      report.seconds = start.seconds();
       report.changed = !structurally_equal(before, g);
       if (options.verify) verify(g, pass.level, pass.name);
       if (options.on_pass) options.on_pass(pass, before, g);

@@ -12,12 +12,11 @@
 #include "backend/cpu/isa.h"
 #include "base/checked.h"
 #include "base/philox.h"
+#include "base/stopwatch.h"
 #include "run/bench_op_peers.h"
 
 namespace lathe {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 struct Free {
   void operator()(void* p) const { std::free(p); }
@@ -33,9 +32,9 @@ Memory page_aligned(int64_t bytes) {
 
 // Uniform in [-1, 1), repeated after a while: the numbers do not matter, but denormals and equal rows would.
 void fill(float* x, int64_t n, uint32_t stream) {
-  constexpr int64_t kPeriod = 65521;
+  constexpr int64_t kRepeat = 65521;
   const CounterRng rng(1, stream, 0, 0);
-  for (int64_t i = 0; i < n; ++i) x[i] = i < kPeriod ? 2 * rng.uniform(static_cast<uint64_t>(i)) - 1 : x[i - kPeriod];
+  for (int64_t i = 0; i < n; ++i) x[i] = i < kRepeat ? 2 * rng.uniform(static_cast<uint64_t>(i)) - 1 : x[i - kRepeat];
 }
 
 class LatheGemm final : public GemmPeer {
@@ -61,9 +60,9 @@ class LatheGemm final : public GemmPeer {
 };
 
 double seconds_of(GemmPeer& peer, int64_t calls) {
-  const auto start = Clock::now();
+  const Stopwatch start;
   for (int64_t i = 0; i < calls; ++i) peer.run();
-  return std::chrono::duration<double>(Clock::now() - start).count() / static_cast<double>(calls);
+  return start.seconds() / static_cast<double>(calls);
 }
 
 // A library that is called the wrong way would be compared on other work.

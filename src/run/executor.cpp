@@ -1,10 +1,10 @@
 #include "run/executor.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
 #include "base/checked.h"
+#include "base/stopwatch.h"
 #include "base/thread_pool.h"
 
 namespace lathe {
@@ -284,10 +284,10 @@ std::vector<double> Executor::profile(size_t program, int slot) {
   take_inputs(program, slot);
   compute.synchronize();
   for (const auto& kernel : b.kernels) {
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch start;
     kernel->run(compute);
     compute.synchronize();
-    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    seconds.push_back(start.seconds());
   }
   for (const FinalCopy& c : set_.programs[program].final_copies) compute.copy(c.dst, c.src);
   compute.synchronize();

@@ -1,21 +1,13 @@
 #include "train/bench_loader.h"
 
-#include <chrono>
-
 #include "backend/backend.h"
+#include "base/stopwatch.h"
 #include "data/loader.h"
 #include "train/evaluation.h"
 #include "train/state.h"
 #include "train/trainer.h"
 
 namespace lathe {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
-
-}  // namespace
-
 LoaderBench bench_loader(const Recipe& r, double seconds) {
   const Dataset dataset = open_dataset(r);
   CompileOptions options;
@@ -39,26 +31,26 @@ LoaderBench bench_loader(const Recipe& r, double seconds) {
   };
   one();
   e.synchronize();  // the device is warm
-  auto begin = Clock::now();
+  Stopwatch begin;
   int64_t steps = 0;
-  for (; steps < 3 || since(begin) < seconds; ++steps) {
+  for (; steps < 3 || begin.seconds() < seconds; ++steps) {
     one();
     e.synchronize();
   }
-  out.step_seconds = since(begin) / static_cast<double>(steps);
+  out.step_seconds = begin.seconds() / static_cast<double>(steps);
   out.needed_per_second = static_cast<double>(out.batch) / out.step_seconds;
   loader.release(slot);
 
   // Batches made ahead while the steps ran would flatter the loader.
   for (int i = 0; i < c.executor.slots - 2; ++i) loader.release(loader.next().slot);
-  begin = Clock::now();
+  begin = Stopwatch();
   int64_t samples = 0;
-  for (; out.batches < 3 || since(begin) < seconds; ++out.batches) {
+  for (; out.batches < 3 || begin.seconds() < seconds; ++out.batches) {
     const data::Batch b = loader.next();
     samples += b.count;
     loader.release(b.slot);
   }
-  out.samples_per_second = static_cast<double>(samples) / since(begin);
+  out.samples_per_second = static_cast<double>(samples) / begin.seconds();
   out.bytes_per_second = out.samples_per_second * static_cast<double>(out.sample_bytes);
   return out;
 }

@@ -1,10 +1,10 @@
 #include "train/compile.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "backend/backend.h"
 #include "base/checked.h"
+#include "base/stopwatch.h"
 #include "plan/plan.h"
 #include "train/recipe_errors.h"
 
@@ -157,7 +157,7 @@ Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileO
   if (o.device_memory > 0) out.target.memory = o.device_memory;
   out.target.largest_allocation = std::min(out.target.largest_allocation, out.target.memory);
   // A driver that must be started to be asked is no part of planning.
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch start;
   if (o.train) out.schedule = train_schedule(r, data.train);
   // One more slot than batches prepared ahead: the one that is being computed with; two for evaluation.
   out.executor.slots = static_cast<int>(r.data.prefetch) + 1 + 2;
@@ -174,7 +174,7 @@ Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileO
   options.budget = r.memory.budget.bytes;
   out.set = plan(std::move(graphs), out.target, backend.kernels(), options);
   check_fits(out);
-  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  out.seconds = start.seconds();
   return out;
 }
 

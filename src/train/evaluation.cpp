@@ -1,6 +1,6 @@
 #include "train/evaluation.h"
 
-#include <chrono>
+#include "base/stopwatch.h"
 
 namespace lathe {
 
@@ -40,7 +40,7 @@ Evaluation::Evaluation(const Compiled& c, Executor& e, const data::Source& sourc
       loader_(source, config(c), loader_slots(e, first_slot_, 2, false)) {}
 
 EvalResult Evaluation::run() {
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch start;
   EvalResult r;
   loader_.start(0);
   for (int64_t i = 0; i < loader_.batches_per_epoch(); ++i) {
@@ -56,7 +56,7 @@ EvalResult Evaluation::run() {
   const auto terms = static_cast<double>(r.samples * terms_per_sample_);
   r.loss /= terms;
   r.accuracy /= terms;
-  r.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  r.seconds = start.seconds();
   return r;
 }
 

@@ -3,12 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "backend/cpu/isa.h"
+#include "base/stopwatch.h"
 #include "io/checkpoint.h"
 #include "io/run_lock.h"
 #include "nn/schedule.h"
@@ -22,10 +22,6 @@
 
 namespace lathe {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 std::string job_id() {
   const char* slurm = std::getenv("SLURM_JOB_ID");
@@ -46,10 +42,7 @@ ScheduleConfig schedule_config(const Compiled& c) {
 class Trainer {
  public:
   Trainer(const Recipe& r, const TrainOptions& o)
-      : options_(o),
-        start_(Clock::now()),
-        progress_(stdout, o.quiet),
-        checkpoints_(io::join_path(o.out, "checkpoints")) {
+      : options_(o), progress_(stdout, o.quiet), checkpoints_(io::join_path(o.out, "checkpoints")) {
     // All that can fail without a directory comes first: a run that cannot start leaves nothing behind.
     dataset_ = open_dataset(r);
     c_ = compile(r, dataset_.spec, o.compile);
@@ -199,14 +192,14 @@ class Trainer {
                 : whole_;
     if (accumulates) update_ = c_.program("update");
     loader_->start(c_.schedule.epoch_of(step_), c_.schedule.first_batch(step_));
-    result_.start_seconds = since(start_);
+    result_.start_seconds = start_.seconds();
     first_step_ = step_;
     batch_ = take_batch(step_);
     while (step_ < c_.schedule.total_steps) {
-      const auto begin = Clock::now();
+      const Stopwatch begin;
       const bool accepted = run_step();
       ++step_;
-      result_.seconds += since(begin);
+      result_.seconds += begin.seconds();
       samples_ += c_.schedule.samples_in(step_ - 1);
       after_step(accepted);
       if (signals_.received() && step_ < c_.schedule.total_steps) {
@@ -374,7 +367,7 @@ class Trainer {
   }
 
   const TrainOptions& options_;
-  Clock::time_point start_;
+  Stopwatch start_;
   io::PosixFs fs_;
   Progress progress_;
   StopSignals signals_;

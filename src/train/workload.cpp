@@ -3,11 +3,11 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
 #include "backend/backend.h"
 #include "base/philox.h"
+#include "base/stopwatch.h"
 #include "plan/plan.h"
 #include "run/peak.h"
 #include "train/state.h"
@@ -15,9 +15,6 @@
 
 namespace lathe {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
 StepConfig image_config(const char* family) {
   StepConfig c;
@@ -101,7 +98,7 @@ const Workload& find_workload(std::string_view name) {
 }
 
 StepBench bench_step(const Workload& w, const std::string& device_name, int threads, bool profile) {
-  const auto start = Clock::now();
+  const Stopwatch start;
   const DeviceName device = parse_device_name(device_name);
   const Backend& backend = find_backend(device.backend);
   const DeviceOptions options{device.index, threads};
@@ -119,17 +116,17 @@ StepBench bench_step(const Workload& w, const std::string& device_name, int thre
     e.run(0, 0);
   };
   StepBench out;
-  out.start_to_step1_s = since(start);
+  out.start_to_step1_s = start.seconds();
   one();
   e.synchronize();
   one();
   e.synchronize();
   out.ms_per_step = 1e30;
   for (int block = 0; block < 3; ++block) {
-    const auto begin = Clock::now();
+    const Stopwatch begin;
     for (int i = 0; i < w.steps; ++i) one();
     e.synchronize();
-    out.ms_per_step = std::min(out.ms_per_step, 1e3 * since(begin) / w.steps);
+    out.ms_per_step = std::min(out.ms_per_step, 1e3 * begin.seconds() / w.steps);
   }
   for (const Launch& l : e.set().programs[0].launches) out.gflop += l.cost.flops / 1e9;
   out.gflops = out.gflop / (out.ms_per_step / 1e3);

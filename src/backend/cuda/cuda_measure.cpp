@@ -1,20 +1,16 @@
 #include "backend/cuda/cuda_measure.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "backend/cuda/cuda_device.h"
 #include "backend/cuda/cuda_info.h"
 #include "backend/cuda/cuda_matmul.h"
+#include "base/stopwatch.h"
 
 namespace lathe {
 namespace {
 
 constexpr int kRepeats = 5;
-
-double since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 struct Arena {
   Buffer a, b, d, workspace;
@@ -105,13 +101,13 @@ CudaMeasurements measure_cuda(const CudaBackend& backend, const DeviceOptions& o
   const std::byte* host = device.allocate_staging(target.bytes);
   Stream &compute = device.stream(Lane::compute), &transfer = device.stream(Lane::transfer);
   const auto timed = [&](bool copies, bool products) {
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch start;
     if (products)
       for (int i = 0; i < kRepeats; ++i) product.run(as_cuda(compute).handle());
     if (copies) transfer.copy_in(target, host);
     compute.synchronize();
     transfer.synchronize();
-    return since(start);
+    return start.seconds();
   };
   timed(true, true);
   out.overlap.copy = timed(true, false);

@@ -12,9 +12,9 @@
 namespace lathe {
 namespace {
 
-constexpr int64_t kBlock = 16;        // rows of a group, as in the text
-constexpr int kWideGroup = 64;
-constexpr int64_t kMostBytes = 256;   // of one padded row: then the tiles fit 32 KB of local memory
+constexpr int64_t kAttentionRows = 16;  // rows of a group, as in the text
+constexpr int kAttentionGroup = 64;
+constexpr int64_t kMostBytes = 256;  // of one padded row: then the tiles fit 32 KB of local memory
 constexpr int64_t kMostRows = int64_t{1} << 30;
 
 int64_t padded(int64_t width) { return round_up(width, 16); }
@@ -25,21 +25,25 @@ KernelCall make_call(const char* part, const std::string& kernel, const TensorTy
   const int64_t length = q.shape[2], width = q.shape[3];
   const bool narrow = tiles.style == LaunchStyle::narrow;
   const std::string type(device_type(q.dtype));
-  std::string defines = fmt::format("#define {}\n#define REAL {}\n#define WIDTH {}\n#define PADDED {}\n#define SCALE {}\n",
-                                    part, type, width, padded(width), device_literal(q.dtype, p.scale));
+  std::string defines =
+      fmt::format("#define {}\n#define REAL {}\n#define WIDTH {}\n#define PADDED {}\n#define SCALE {}\n", part, type,
+                  width, padded(width), device_literal(q.dtype, p.scale));
   if (narrow) {
     const int lanes = std::clamp<int>(tiles.vector_bytes / static_cast<int>(size_of(q.dtype)), 2, 16);
-    defines += fmt::format("#define NARROW\n#define VECTOR {0}{1}\n#define LOAD vload{1}\n#define STORE vstore{1}\n#define LANES {1}\n",
-                           type, lanes);
+    defines += fmt::format(
+        "#define NARROW\n#define VECTOR {0}{1}\n#define LOAD vload{1}\n#define STORE vstore{1}\n#define LANES {1}\n",
+        type, lanes);
   }
   KernelCall call;
-  const std::string suffix = fmt::format("_{}_{}_{:08x}", to_string(q.dtype), width, text_hash(part + defines) & 0xffffffffu);
+  const std::string suffix =
+      fmt::format("_{}_{}_{:08x}", to_string(q.dtype), width, text_hash(part + defines) & 0xffffffffu);
   call.name = kernel + suffix;
   call.source = fmt::format("{}#define NAME(x) x##{}\n{}", defines, suffix, kernel_text::attention);
-  for (const char* macro : {part, "REAL", "WIDTH", "PADDED", "SCALE", "NARROW", "VECTOR", "LOAD", "STORE", "LANES", "NAME"})
+  for (const char* macro :
+       {part, "REAL", "WIDTH", "PADDED", "SCALE", "NARROW", "VECTOR", "LOAD", "STORE", "LANES", "NAME"})
     call.source += fmt::format("#undef {}\n", macro);
-  call.groups = {ceil_div(length, kBlock), q.shape[0] * q.shape[1], 1};
-  call.group_size = narrow ? 1 : kWideGroup;
+  call.groups = {ceil_div(length, kAttentionRows), q.shape[0] * q.shape[1], 1};
+  call.group_size = narrow ? 1 : kAttentionGroup;
   return call;
 }
 

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kEachBlock = 2048;  // positions of one narrow group
 constexpr int64_t kScatterColumns = 16;
-constexpr int kWideGroup = 256;
+constexpr int kIndexGroup = 256;
 
 // Moves whole elements only, so types of one size share a text.
 DType carrier(DType t) { return size_of(t) == 1 ? DType::u8 : size_of(t) == 4 ? DType::i32 : DType::i64; }
@@ -44,12 +44,12 @@ KernelCall each_call(const char* text, std::string_view kernel, DType element, D
         "#define EACH(e, total) for (long e = GROUP_ID(0) * {0}; e < MIN_OF((GROUP_ID(0) + 1) * {0}, total); ++e)\n",
         kEachBlock, kScatterColumns);
   } else {
-    call.groups = {ceil_div(total, kWideGroup), 1, 1};
-    call.group_size = kWideGroup;
+    call.groups = {ceil_div(total, kIndexGroup), 1, 1};
+    call.group_size = kIndexGroup;
     each = fmt::format(
         "#define EACH_GROUP GROUP_SIZE({0})\n"
         "#define EACH(e, total) for (long e = GROUP_ID(0) * {0} + LOCAL_ID; e < total; e += total)\n",
-        kWideGroup);
+        kIndexGroup);
   }
   call.source = fmt::format("{}#define {}\n#define T {}\n#define INDEX {}\n#define NAME(x) x##{}\n{}", each, with,
                             device_type(element), device_type(index), suffix, text);

@@ -11,8 +11,8 @@
 namespace lathe {
 namespace {
 
-constexpr int kWideGroup = 256;
-constexpr int64_t kBlock = 4096;         // elements of one narrow group of a map
+constexpr int kLoopGroup = 256;
+constexpr int64_t kLoopBlock = 4096;     // elements of one narrow group of a map
 constexpr int kLanes = 16;               // narrow, inner axis reduced: independent partial sums
 constexpr int kColumns = 64;             // narrow, inner axis kept: results that are summed side by side
 constexpr int64_t kSplitFrom = 1 << 18;  // elements from which a reduction may be split
@@ -45,7 +45,7 @@ Split split_of(const LoopNest& n) {
   const int64_t points = product(n.kept), all = s.rows * s.cols;
   if (n.reduce == LoopReduce::none || points == 0 || points * all < kSplitFrom) return s;
   const int64_t units = n.inner_reduced ? points : ceil_div(points, kColumns);
-  const int64_t most = n.inner_reduced ? all / kBlock : all / kColumns;
+  const int64_t most = n.inner_reduced ? all / kLoopBlock : all / kColumns;
   const int64_t pieces = std::min(ceil_div(kEnoughUnits, units), most);
   if (pieces <= 1) return s;
   if (s.rows >= pieces)
@@ -84,7 +84,7 @@ class LoopText {
 
     std::string text = fmt::format("({}) {{\n{}{}}}\n", params_, prologue_, body_);
     const std::string name = fmt::format("loop_{:016x}", text_hash(text));
-    call_.group_size = style_ == LaunchStyle::narrow ? 1 : kWideGroup;
+    call_.group_size = style_ == LaunchStyle::narrow ? 1 : kLoopGroup;
     call_.source = fmt::format("KERNEL GROUP_SIZE({}) void {}{}\n", call_.group_size, name, text);
     call_.name = name;
     return std::move(call_);
@@ -244,8 +244,8 @@ class LoopText {
   // --- the six forms ----------------------------------------------------------------------------------------------
   void map_narrow() {
     const int64_t rows = outer(n_.kept), cols = inner(n_.kept);
-    const int64_t cols_per = std::min(cols, kBlock),
-                  rows_per = std::max<int64_t>(kBlock / std::max<int64_t>(cols_per, 1), 1);
+    const int64_t cols_per = std::min(cols, kLoopBlock),
+                  rows_per = std::max<int64_t>(kLoopBlock / std::max<int64_t>(cols_per, 1), 1);
     call_.groups = {ceil_div(cols, std::max<int64_t>(cols_per, 1)), ceil_div(rows, rows_per), 1};
     const size_t count = n_.kept.empty() ? 0 : n_.kept.size() - 1;
     number("cols", cols);
@@ -264,11 +264,11 @@ class LoopText {
 
   void map_wide() {
     const int64_t cols = inner(n_.kept), total = product(n_.kept);
-    call_.groups = {ceil_div(total, kWideGroup), 1, 1};
+    call_.groups = {ceil_div(total, kLoopGroup), 1, 1};
     const size_t count = n_.kept.empty() ? 0 : n_.kept.size() - 1;
     number("total", total);
     body_ += fmt::format("  const {0} flat = ({0})GROUP_ID(0) * {1} + LOCAL_ID;\n  if (flat >= total) return;\n",
-                         index_, kWideGroup);
+                         index_, kLoopGroup);
     if (count == 0) {
       body_ += fmt::format("  const {} i = flat;\n", index_);
     } else {
@@ -282,7 +282,7 @@ class LoopText {
   // Inner axis reduced, one work-item per block of results; kLanes partial sums per result, joined by a tree.
   void rows_narrow() {
     const int64_t points = product(n_.kept),
-                  per = std::max<int64_t>(kBlock / std::max<int64_t>(split_.rows_per * split_.cols_per, 1), 1);
+                  per = std::max<int64_t>(kLoopBlock / std::max<int64_t>(split_.rows_per * split_.cols_per, 1), 1);
     call_.groups = {ceil_div(points, per), 1, split_.count()};
     number("points", points);
     number("points_per", per);
@@ -317,13 +317,13 @@ class LoopText {
     call_.groups = {product(n_.kept), 1, split_.count()};
     const std::string acc(device_type(acc_));
     const size_t reduced_rows = n_.reduced.size() - 1;
-    body_ += fmt::format("  LOCAL {} tree[{}];\n", acc, kWideGroup);
+    body_ += fmt::format("  LOCAL {} tree[{}];\n", acc, kLoopGroup);
     body_ += piece("  ");
     body_ += fmt::format("  const {0} k = ({0})GROUP_ID(0);\n", index_);
     body_ += decompose("k", n_.kept, n_.kept.size(), "  ") + bases("k", n_.kept.size(), "_k", nullptr, false, "  ");
     body_ += fmt::format("  {} acc = {};\n  const {} width = end - begin, count = (last - first) * width;\n", acc,
                          identity(), index_);
-    body_ += fmt::format("  for ({} f = LOCAL_ID; f < count; f += {}) {{\n", index_, kWideGroup);
+    body_ += fmt::format("  for ({} f = LOCAL_ID; f < count; f += {}) {{\n", index_, kLoopGroup);
     if (reduced_rows > 0) body_ += fmt::format("    const {} r = first + f / width;\n", index_);
     body_ += fmt::format("    const {} i = begin + f % width;\n", index_);
     body_ += decompose("r", n_.reduced, reduced_rows, "    ") + bases("r", reduced_rows, "_r", "_k", true, "    ");
@@ -331,7 +331,7 @@ class LoopText {
     body_ += "  tree[LOCAL_ID] = acc;\n  BARRIER();\n";
     body_ += fmt::format(
         "  for (int w = {}; w > 0; w /= 2) {{\n    if (LOCAL_ID < w) tree[LOCAL_ID] = {};\n    BARRIER();\n  }}\n",
-        kWideGroup / 2, combine("tree[LOCAL_ID]", "tree[LOCAL_ID + w]"));
+        kLoopGroup / 2, combine("tree[LOCAL_ID]", "tree[LOCAL_ID + w]"));
     body_ += "  if (LOCAL_ID == 0) {\n" + finish("tree[0]", "k", "k", n_.kept.size(), false, "    ") + "  }\n";
   }
 
@@ -359,13 +359,13 @@ class LoopText {
 
   void columns_wide() {
     const int64_t cols = inner(n_.kept), points = product(n_.kept);
-    call_.groups = {ceil_div(points, kWideGroup), 1, split_.count()};
+    call_.groups = {ceil_div(points, kLoopGroup), 1, split_.count()};
     const size_t kept_rows = n_.kept.empty() ? 0 : n_.kept.size() - 1;
     number("kept_cols", cols);
     number("points", points);
     body_ += piece("  ");
     body_ += fmt::format("  const {0} point = ({0})GROUP_ID(0) * {1} + LOCAL_ID;\n  if (point >= points) return;\n",
-                         index_, kWideGroup);
+                         index_, kLoopGroup);
     if (kept_rows > 0) body_ += fmt::format("  const {} k = point / kept_cols;\n", index_);
     body_ += fmt::format("  const {} i = point % kept_cols;\n", index_);
     body_ += decompose("k", n_.kept, kept_rows, "  ") + bases("k", kept_rows, "_k", nullptr, false, "  ");

@@ -13,8 +13,8 @@
 namespace lathe {
 namespace {
 
-constexpr int64_t kBlock = 4096;  // elements of one narrow group
-constexpr int kWideGroup = 256;
+constexpr int64_t kPoolBlock = 4096;  // elements of one narrow group
+constexpr int kPoolGroup = 256;
 constexpr int64_t kMostPixels = int64_t{1} << 30;  // the text counts in int
 
 bool tiles_exactly(const PoolGeometry& g) {
@@ -43,13 +43,14 @@ std::vector<KernelCall> pool_calls(const Node& n, ArgTypes in, ArgTypes out, Lau
   std::string with = "WITH_" + op;
   std::ranges::transform(with, with.begin(),
                          [](char c) { return static_cast<char>(std::toupper(static_cast<unsigned char>(c))); });
-  call.source = fmt::format("{}#define {}\n#define REAL {}\n#define NAME(x) x##{}\n{}#undef {}\n#undef REAL\n#undef NAME\n#undef NARROW\n",
-                            narrow ? "#define NARROW\n" : "", with, device_type(t), suffix, kernel_text::pool, with);
+  call.source = fmt::format(
+      "{}#define {}\n#define REAL {}\n#define NAME(x) x##{}\n{}#undef {}\n#undef REAL\n#undef NAME\n#undef NARROW\n",
+      narrow ? "#define NARROW\n" : "", with, device_type(t), suffix, kernel_text::pool, with);
 
   const int64_t pixels = (tiles ? g.y().numel() : out[0].numel()) / g.channels;
-  const int64_t per = std::max<int64_t>(1, kBlock / g.channels);
-  call.groups = {narrow ? ceil_div(pixels, per) : ceil_div(pixels * g.channels, kWideGroup), 1, 1};
-  call.group_size = narrow ? 1 : kWideGroup;
+  const int64_t per = std::max<int64_t>(1, kPoolBlock / g.channels);
+  call.groups = {narrow ? ceil_div(pixels, per) : ceil_div(pixels * g.channels, kPoolGroup), 1, 1};
+  call.group_size = narrow ? 1 : kPoolGroup;
   call.args.push_back(out_arg(0, t));
   for (size_t i = 0; i < in.size(); ++i) call.args.push_back(in_arg(static_cast<int>(i), t));
   for (const int64_t v : {pixels, per, g.channels, g.in_h, g.in_w, g.out_h, g.out_w, g.kernel_h, g.kernel_w, g.stride_h,

@@ -1,7 +1,6 @@
 #include "backend/opencl/tune_device.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "backend/kernels/conv2d_calls.h"
@@ -9,6 +8,7 @@
 #include "backend/opencl/opencl_backend.h"
 #include "backend/opencl/opencl_device.h"
 #include "base/checked.h"
+#include "base/stopwatch.h"
 
 namespace lathe {
 namespace {
@@ -57,9 +57,10 @@ std::vector<ProductTiles> candidates(const OpenClDevice& device) {
   struct Shape {
     int rows, cols, item_rows, item_cols, depth;
   };
-  for (const Shape& s : {Shape{16, 16, 2, 2, 16}, Shape{32, 32, 4, 4, 16}, Shape{32, 32, 2, 2, 16}, Shape{64, 32, 4, 4, 16},
-                         Shape{64, 64, 4, 4, 16}, Shape{64, 64, 8, 4, 16}, Shape{128, 64, 8, 4, 16},
-                         Shape{128, 128, 8, 8, 16}, Shape{64, 64, 4, 4, 32}, Shape{128, 64, 8, 4, 8}}) {
+  for (const Shape& s :
+       {Shape{16, 16, 2, 2, 16}, Shape{32, 32, 4, 4, 16}, Shape{32, 32, 2, 2, 16}, Shape{64, 32, 4, 4, 16},
+        Shape{64, 64, 4, 4, 16}, Shape{64, 64, 8, 4, 16}, Shape{128, 64, 8, 4, 16}, Shape{128, 128, 8, 8, 16},
+        Shape{64, 64, 4, 4, 32}, Shape{128, 64, 8, 4, 8}}) {
     t.tile_rows = s.rows;
     t.tile_cols = s.cols;
     t.item_rows = s.item_rows;
@@ -100,10 +101,10 @@ TuneReport tune_opencl_device(int index, int rounds) {
   for (int round = 0; round <= rounds; ++round)
     for (size_t c = 0; c < all.size(); ++c)
       for (size_t w = 0; w < work.size(); ++w) {
-        const auto start = std::chrono::steady_clock::now();
+        const Stopwatch start;
         kernels[c][w]->run(stream);
         stream.synchronize();
-        const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        const double s = start.seconds();
         if (round > 0) best[c][w] = std::min(best[c][w], s);
       }
   for (size_t c = 0; c < all.size(); ++c) {
