@@ -49,6 +49,10 @@ int run(int argc, char** argv) {
     add(app, exit);
   try {
     cpu::force_isa_from_environment();
+    if (argc == 1) {
+      std::fputs(app.help().c_str(), stderr);
+      return static_cast<int>(Exit::usage);
+    }
     check_command(app, argc, argv, 1);
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {

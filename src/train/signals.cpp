@@ -8,7 +8,7 @@
 namespace lathe {
 namespace {
 
-constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1};
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP};
 std::atomic<int> g_received{0};  // a handler can reach only globals
 static_assert(std::atomic<int>::is_always_lock_free);
 struct sigaction g_saved[std::size(kSignals)];
@@ -25,7 +25,11 @@ StopSignals::StopSignals() {
   struct sigaction action = {};
   action.sa_handler = handle;
   action.sa_flags = SA_RESTART;
-  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &action, &g_saved[i]);
+  for (size_t i = 0; i < std::size(kSignals); ++i) {
+    sigaction(kSignals[i], nullptr, &g_saved[i]);
+    // Under nohup a closed terminal means nothing.
+    if (kSignals[i] != SIGHUP || g_saved[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+  }
 }
 
 StopSignals::~StopSignals() {

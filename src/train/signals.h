@@ -1,5 +1,5 @@
-// Signals that ask a run to stop: SIGINT, SIGTERM, SIGUSR1. The first sets a flag that the loop reads at step
-// boundaries; a second SIGINT ends the process at once.
+// Signals that ask a run to stop: SIGINT, SIGTERM, SIGUSR1, SIGUSR2, and SIGHUP unless it was ignored (nohup). The first
+// sets a flag that the loop reads at step boundaries; a second SIGINT ends the process at once.
 #pragma once
 
 namespace lathe {

@@ -68,6 +68,10 @@ class Trainer {
                                c_.recipe.name, c_.schedule.samples, c_.schedule.total_steps,
                                c_.schedule.batch * c_.schedule.accumulate, parameter_count(),
                                format_bytes(c_.memory().total()), c_.recipe.device.name));
+    if (const int64_t warm = c_.recipe.schedule.warmup_steps; warm > c_.schedule.total_steps)
+      progress_.note(fmt::format(
+          "warning: schedule.warmup_steps = {}, but the run has {} steps: the learning rate never reaches {}", warm,
+          c_.schedule.total_steps, c_.recipe.optimizer.lr));
     loop();
     progress_.finish();
     return finish();

@@ -37,7 +37,7 @@ TEST(Errors, Table) {
                           "\"\nclasses = 3\n[train]\nbatch_size = 64\n" + more);
   };
   const Row rows[] = {
-      {{}, 64, {"subcommand"}},
+      {{}, 64, {"lathe train", "selftest"}},
       {{"trian"}, 64, {"unknown command \"trian\"", "did you mean \"train\"?", "predict"}},
       {{"bench", "stp"}, 64, {"unknown command \"stp\"", "did you mean \"step\"?"}},
       {{"ir", "mlp", "--json"}, 64, {"--json", "--time-passes"}},
@@ -169,6 +169,15 @@ TEST(Errors, LostOutputIsAnError) {
     EXPECT_EQ(WEXITSTATUS(std::system((shell + " >/dev/full 2>/dev/null").c_str())), 74) << command;
     EXPECT_EQ(WEXITSTATUS(std::system(("bash -c 'set -o pipefail; " + shell + " | true'").c_str())), 0) << command;
   }
+}
+
+TEST(Errors, WarmupBeyondTheRunIsWarnedAbout) {
+  const TempDir dir;
+  const Outcome o = run_lathe({"train", "mlp", "--out", dir.path("run"), "--set", "data.source=synthetic", "--set",
+                               "data.train_samples=64", "--set", "data.test_samples=8", "--set", "train.batch_size=8",
+                               "--set", "train.steps=2", "--set", "schedule.warmup_steps=5"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_NE(o.out.find("warning: schedule.warmup_steps = 5, but the run has 2 steps"), std::string::npos) << o.out;
 }
 
 TEST(Errors, NonFiniteLossEndsTheRun) {

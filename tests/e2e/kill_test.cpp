@@ -91,7 +91,7 @@ TEST(Kill, Nine) {
 TEST(Kill, SignalsLeaveACheckpointAndExit75) {
   const TempDir dir;
   constexpr int kSteps = 4000;
-  for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
+  for (const int number : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP}) {
     const std::string out = dir.path("signal" + std::to_string(number));
     Running r(small_run(out, kSteps));
     ASSERT_TRUE(wait_for_file(out + "/checkpoints/step-000000003", 60));
