@@ -2,7 +2,7 @@
 """Training steps on an OpenCL device, taking turns: Lathe opencl, Lathe cpu, tinygrad on the same OpenCL device, ...
 
     bench/opencl.py [WORKLOAD...] [--rounds N] [--peer-rounds N] [--json]
-    bench/opencl.py cnn gpt-mini --rounds 5
+    bench/opencl.py cnn gpt-tiny --rounds 5
 
 Every turn is a process of its own. Lathe's time is the best of 3 blocks of steps; tinygrad's (PyPI, installed into
 build/tinygrad_venv at first use) the best of 3 steps after its JIT is warm. The table holds medians with the smallest and
@@ -44,7 +44,7 @@ def show(times):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workloads", nargs="*", default=["cnn", "gpt-mini"])
+    parser.add_argument("workloads", nargs="*", default=["cnn", "gpt-tiny"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peer-rounds", type=int, default=1)
     parser.add_argument("--lathe", default=ROOT / "build" / "lathe")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One training step of a workload in tinygrad on its OpenCL device, the peer of `lathe bench step W --device opencl`.
 
-    CL=1 peer_tinygrad.py {mlp,cnn,gpt-mini} [--steps N]
+    CL=1 peer_tinygrad.py {mlp,cnn,gpt-tiny,gpt-mini} [--steps N]
 
 Prints JSON: the best time of N steps after 3 that warm up its JIT, in milliseconds. The step reads the loss back, as a
 training loop that prints it does.
@@ -66,10 +66,14 @@ class Gpt:
         return (self.ln_f(x) @ self.wte.weight.T).reshape(-1, self.wte.weight.shape[0])
 
 
+GPT = {"gpt-tiny": (64, 128, 4, 2), "gpt-mini": (256, 384, 6, 6)}
+
+
 def build(workload):
-    if workload == "gpt-mini":
-        model = Gpt(256, 256, 384, 6, 6)
-        x, y = Tensor.randint(8, 256, high=256), Tensor.randint(8 * 256, high=256)
+    if workload.startswith("gpt"):
+        length, width, heads, layers = GPT[workload]
+        model = Gpt(256, length, width, heads, layers)
+        x, y = Tensor.randint(8, length, high=256), Tensor.randint(8 * length, high=256)
         optimizer = nn.optim.AdamW(nn.state.get_parameters(model), lr=1e-3, weight_decay=0.01)
     else:
         model = Mlp() if workload == "mlp" else Cnn()
@@ -80,7 +84,7 @@ def build(workload):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("workload", choices=("mlp", "cnn", "gpt-mini"))
+    parser.add_argument("workload", choices=("mlp", "cnn", *GPT))
     parser.add_argument("--steps", type=int, default=5)
     o = parser.parse_args()
     model, optimizer, x, y = build(o.workload)

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 
 #include "base/error.h"
 #include "train/recipe.h"
@@ -187,7 +187,7 @@ TEST(RecipeErrors, AreAllReportedInOrder) {
 }
 
 TEST(RecipeErrors, LimitsHold) {
-  const auto begin = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // of this process: the machine may be busy
   EXPECT_NE(error_of(std::string((1 << 20) + 1, '#')).find("at most 1048576 bytes"), std::string::npos);
   std::string nested = "x = ";
   nested += std::string(10000, '[') + std::string(10000, ']');
@@ -200,7 +200,7 @@ TEST(RecipeErrors, LimitsHold) {
   for (int i = 0; i < 50000; ++i) many += "k" + std::to_string(i) + "=1\n";
   EXPECT_NE(error_of(many).find("... and 49980 more errors"), std::string::npos);
   EXPECT_NE(error_of(std::string(100000, 'k') + " = 1").find("k...: unknown key"), std::string::npos);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_LT(std::clock() - start, 5 * CLOCKS_PER_SEC);
   // Dots and brackets in strings and comments are no nesting.
   EXPECT_EQ(
       parse_recipe(
