@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -28,6 +30,57 @@ TEST(DType, RoundTripsNamesAndRounds) {
   EXPECT_EQ(round_to(DType::u8, 300.7), 255.0);
   EXPECT_EQ(round_to(DType::i32, -2.9), -2.0);
   EXPECT_EQ(round_to(DType::f32, 0.1), static_cast<double>(0.1f));
+}
+
+// The value of a pattern of 1 sign bit, `exponent_bits`, and the rest.
+double value_of_bits(uint16_t bits, int exponent_bits) {
+  const int fraction_bits = 15 - exponent_bits, bias = (1 << (exponent_bits - 1)) - 1;
+  const int exponent = (bits >> fraction_bits) & ((1 << exponent_bits) - 1), fraction = bits & ((1 << fraction_bits) - 1);
+  const double sign = bits & 0x8000 ? -1 : 1;
+  if (exponent == (1 << exponent_bits) - 1)
+    return fraction ? std::numeric_limits<double>::quiet_NaN() : sign * std::numeric_limits<double>::infinity();
+  const double significand = std::ldexp(fraction, -fraction_bits) + (exponent > 0 ? 1 : 0);
+  return sign * std::ldexp(significand, std::max(exponent, 1) - bias);
+}
+
+// All patterns, and between each and the next: the middle goes to the even one, its neighbours to the nearer one.
+template <class T>
+void check_16bit(int exponent_bits) {
+  const double step_down = 1 - std::ldexp(1, -23);
+  for (int k = 0; k < 65536; ++k) {
+    const auto bits = static_cast<uint16_t>(k);
+    T x;
+    x.bits = bits;
+    const double want = value_of_bits(bits, exponent_bits), got = static_cast<double>(x);
+    if (std::isnan(want)) {
+      EXPECT_TRUE(std::isnan(got)) << k;
+      EXPECT_TRUE(std::isnan(static_cast<float>(T(static_cast<float>(got))))) << k;
+      continue;
+    }
+    ASSERT_EQ(got, want) << k;
+    ASSERT_EQ(T(static_cast<float>(want)).bits, bits);
+    if (std::isinf(want)) continue;
+    const auto next = static_cast<uint16_t>(bits + 1);  // away from zero; the last finite one meets infinity
+    double outer = value_of_bits(next, exponent_bits);
+    if (std::isinf(outer)) outer = want + (want - value_of_bits(static_cast<uint16_t>(bits - 1), exponent_bits));
+    const double middle = (want + outer) / 2;
+    ASSERT_EQ(T(static_cast<float>(middle)).bits, bits % 2 == 0 ? bits : next) << k;
+    // bf16's denormals are f32's: their middles have no f32 neighbours within one part in 2^23.
+    if (std::abs(middle) < 1e-30) continue;
+    ASSERT_EQ(T(static_cast<float>(middle * step_down)).bits, bits) << k;
+    ASSERT_EQ(T(static_cast<float>(middle / step_down)).bits, next) << k;
+  }
+}
+
+TEST(DType, SixteenBitsRoundToNearestEven) {
+  check_16bit<Half>(5);
+  check_16bit<BFloat16>(8);
+  EXPECT_EQ(round_to(DType::f16, 65519.0), 65504.0);
+  EXPECT_TRUE(std::isinf(round_to(DType::f16, 65520.0)));
+  EXPECT_EQ(round_to(DType::f16, 1e-10), 0.0);
+  EXPECT_TRUE(std::isinf(round_to(DType::bf16, -3.4e38)) && std::isnan(round_to(DType::bf16, std::nan(""))));
+  // Through f32: the last bits of an f64 do not decide a tie.
+  EXPECT_EQ(round_to(DType::f16, 1 + 0x1p-11 + 0x1p-40), 1.0);
 }
 
 TEST(Philox, MatchesPublishedVector) {

@@ -17,6 +17,8 @@ std::string_view to_string(DType t) {
     case DType::i64: return "i64";
     case DType::u8: return "u8";
     case DType::b8: return "bool";
+    case DType::f16: return "f16";
+    case DType::bf16: return "bf16";
   }
   return "?";
 }
@@ -40,6 +42,8 @@ double round_to(DType t, double v) {
     case DType::i64: return truncate(v, -9223372036854775808.0, 9223372036854774784.0);
     case DType::u8: return truncate(v, 0.0, 255.0);
     case DType::b8: return v != 0.0 ? 1.0 : 0.0;
+    case DType::f16: return static_cast<double>(Half(v));
+    case DType::bf16: return static_cast<double>(BFloat16(v));
   }
   return v;
 }

@@ -24,7 +24,7 @@ struct FileDType {
 
 constexpr FileDType kFileDTypes[] = {
     {"F32", 32, DType::f32}, {"F64", 64, DType::f64}, {"I32", 32, DType::i32}, {"I64", 64, DType::i64},
-    {"U8", 8, DType::u8},    {"BOOL", 8, DType::b8},  {"F16", 16, {}},         {"BF16", 16, {}},
+    {"U8", 8, DType::u8},    {"BOOL", 8, DType::b8},  {"F16", 16, DType::f16}, {"BF16", 16, DType::bf16},
     {"I8", 8, {}},           {"I16", 16, {}},         {"U16", 16, {}},         {"U32", 32, {}},
     {"U64", 64, {}},         {"C64", 64, {}},         {"F8_E4M3", 8, {}},      {"F8_E5M2", 8, {}},
     {"F8_E8M0", 8, {}},      {"F8_E4M3FNUZ", 8, {}},  {"F8_E5M2FNUZ", 8, {}},  {"F6_E2M3", 6, {}},

@@ -18,6 +18,8 @@ std::string_view file_dtype(DType t) {
     case DType::i64: return "I64";
     case DType::u8: return "U8";
     case DType::b8: return "BOOL";
+    case DType::f16: return "F16";
+    case DType::bf16: return "BF16";
   }
   return "";
 }

@@ -1,5 +1,8 @@
 #include "ops/cast.h"
 
+#include "ir/rewrite.h"
+#include "ops/fused.h"
+
 namespace lathe {
 namespace {
 
@@ -32,6 +35,25 @@ constinit const OpDef cast_op = make_op<Cast>();
 Value cast(Value x, DType dtype) {
   if (x.dtype() == dtype) return x;
   return x.builder().add1(cast_op, std::span(&x, 1), CastParams{dtype});
+}
+
+Values expand_in_f32(Builder& b, const Node& n, ArgValues args) {
+  bool narrow = false;
+  for (const Value& x : args) narrow = narrow || is_16bit(x.dtype());
+  if (!narrow || n.op == &fused_op) return expand_node(b, n, args);
+  Types types;
+  Values wide;
+  const std::string saved = b.origin();
+  b.set_origin(n.origin);
+  for (const Value& x : args) {
+    types.push_back(x.type());
+    wide.push_back(cast(x, compute_type(x.dtype())));
+  }
+  const Types want = n.op->infer(types, n.params.get());
+  Values out = expand_node(b, n, wide);
+  for (size_t i = 0; i < out.size(); ++i) out[i] = cast(out[i], want[i].dtype);
+  b.set_origin(saved);
+  return out;
 }
 
 }  // namespace lathe

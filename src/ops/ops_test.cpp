@@ -6,6 +6,7 @@
 #include "ir/print.h"
 #include "ir/rewrite.h"
 #include "ir/verify.h"
+#include "ops/cast.h"
 #include "ops/registry.h"
 #include "ops/sample.h"
 
@@ -88,7 +89,7 @@ TEST(Samples, ExpansionsEqualTheReference) {
     ++composites;
     const Graph g = sample_graph(op, s);
     const Graph expanded = rebuild(g, [](Rebuild& r, const Node& n) -> std::optional<Values> {
-      return expand_node(r.builder(), n, r.mapped(n.inputs));
+      return expand_in_f32(r.builder(), n, r.mapped(n.inputs));
     });
     verify(expanded, Level::tensor);
     for (const Node& n : expanded.nodes) EXPECT_NE(n.op, &op) << "expands into itself";

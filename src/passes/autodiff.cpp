@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ir/rewrite.h"
+#include "ops/cast.h"
 #include "ops/elementwise.h"
 #include "ops/full.h"
 #include "ops/grad.h"
@@ -51,7 +52,7 @@ Graph expand_active(Graph g) {
       ++i;
       if (i >= at || !active[static_cast<size_t>(i)] || n.op->vjp) return std::nullopt;
       any = true;
-      return expand_node(r.builder(), n, r.mapped(n.inputs));
+      return expand_in_f32(r.builder(), n, r.mapped(n.inputs));
     });
     if (!any) return g;
     g = std::move(next);

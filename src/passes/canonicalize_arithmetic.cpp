@@ -25,7 +25,9 @@ bool is_lossless(DType from, DType to) {
   if (from == to || from == DType::b8) return true;
   switch (to) {
     case DType::f64: return from != DType::i64;
-    case DType::f32: return from == DType::u8;
+    case DType::f32: return from == DType::u8 || is_16bit(from);
+    case DType::f16:
+    case DType::bf16: return from == DType::u8;
     case DType::i64: return from == DType::i32 || from == DType::u8;
     case DType::i32: return from == DType::u8;
     case DType::u8:

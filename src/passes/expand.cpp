@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ir/rewrite.h"
+#include "ops/cast.h"
 #include "ops/fused.h"
 
 namespace lathe {
@@ -19,7 +20,7 @@ Graph expand(Graph g, const PassContext& context) {
                 std::ranges::find_if(g.nodes, wanted)->op->name());
     g = rebuild(g, [&](Rebuild& r, const Node& n) -> std::optional<Values> {
       if (!wanted(n)) return std::nullopt;
-      return expand_node(r.builder(), n, r.mapped(n.inputs));
+      return expand_in_f32(r.builder(), n, r.mapped(n.inputs));
     });
   }
   return g;

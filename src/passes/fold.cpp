@@ -16,6 +16,9 @@ bool fits(DType t, double v) {
   return is_float(t) ? std::abs(stored - v) <= 1e-6 * std::abs(v) : stored == v;
 }
 
+// The constant is what a device will compute with, not what rounds to it: 16 bits are few.
+bool is_stored(const Value& x, double c) { return !is_16bit(x.dtype()) || std::isnan(c) || round_to(x.dtype(), c) == c; }
+
 Value constant(const Match& m, double v) {
   // What the constant is in its type is what it will be on the device: bool and integers are exact from here on.
   return fits(m.out.dtype, v) ? full(m.b, m.out, v) : Value();
@@ -27,7 +30,7 @@ Value fold_elementwise(const Match& m) {
   Types in;
   for (size_t i = 0; i < m.x.size(); ++i) {
     const auto c = m.constant(m.x[i]);
-    if (!c) return {};
+    if (!c || !is_stored(m.x[i], *c)) return {};
     args[i] = *c;
     in.push_back(m.x[i].type());
   }
@@ -42,7 +45,7 @@ Value fold_same(const Match& m) {
 
 Value fold_sum(const Match& m) {
   const auto c = m.constant(m.x[0]);
-  if (!c) return {};
+  if (!c || !is_stored(m.x[0], *c)) return {};
   double count = 1;
   for (int64_t a : m.n.get<ReduceParams>().axes) count *= static_cast<double>(m.x[0].shape()[static_cast<int>(a)]);
   return constant(m, count == 0 ? 0 : *c * count);

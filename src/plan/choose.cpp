@@ -4,6 +4,7 @@
 
 #include "backend/ref/ref_backend.h"
 #include "ir/rewrite.h"
+#include "ops/cast.h"
 
 namespace lathe {
 namespace {
@@ -90,7 +91,7 @@ class Chooser {
     Builder b(std::string(n.op->name()));
     Values args;
     for (size_t i = 0; i < in.size(); ++i) args.push_back(b.input(in[i], InputKind::batch, "x" + std::to_string(i)));
-    const Values results = expand_node(b, n, args);
+    const Values results = expand_in_f32(b, n, args);
     std::vector<ValueId> ids;
     for (const Value& v : results) ids.push_back(v.id());
     Graph body = b.finish();

@@ -21,10 +21,10 @@ std::unique_ptr<Kernel> bind(Device& device, const Site& site, const KernelArgs&
       pool.run_blocks(count, std::max<int64_t>(1, kTaskElements / n), [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
           const T* row = x + i / inner * n * inner + i % inner;
-          T best = row[0];
+          auto best = static_cast<Compute<T>>(row[0]);
           int64_t at = 0;
           for (int64_t k = 1; k < n && best == best; ++k) {  // the first NaN wins, and ends the search
-            const T v = row[k * inner];
+            const auto v = static_cast<Compute<T>>(row[k * inner]);
             if (v > best || v != v) {
               best = v;
               at = k;

@@ -56,7 +56,7 @@ void fill_constant(std::byte* dst, DType t, double value, int64_t n) {
     std::fill_n(reinterpret_cast<uint32_t*>(dst), n, value != 0 ? ~uint32_t{0} : 0u);
     return;
   }
-  dispatch(t, [&](auto v) {
+  dispatch_compute(t, [&](auto v) {
     using T = decltype(v);
     std::fill_n(reinterpret_cast<T*>(dst), n, static_cast<T>(round_to(t, value)));
   });

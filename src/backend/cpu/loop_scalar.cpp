@@ -116,10 +116,10 @@ void convert_from_mask(void* y, const void* a, const void*, const void*, int64_t
 
 LoopFn find_convert(DType to, DType from) {
   if (to == DType::b8 && from == DType::b8) return convert<Mask, Mask>;
-  return dispatch(from, [&](auto f) -> LoopFn {
+  return dispatch_compute(from, [&](auto f) -> LoopFn {
     using From = decltype(f);
     if (to == DType::b8) return convert_to_mask<From>;
-    return dispatch(to, [&](auto t) -> LoopFn {
+    return dispatch_compute(to, [&](auto t) -> LoopFn {
       using To = decltype(t);
       return from == DType::b8 ? &convert_from_mask<To> : &convert<To, From>;
     });
@@ -212,7 +212,7 @@ LoopFn find_scalar_loop_fn(ScalarOp op, DType dtype, DType from) {
       default: return nullptr;
     }
   }
-  return dispatch(from, [&](auto t) { return find_typed<decltype(t)>(op); });
+  return dispatch_compute(from, [&](auto t) { return find_typed<decltype(t)>(op); });
 }
 
 LoopAccumulate scalar_loop_accumulate(LoopReduce kind, DType t) {

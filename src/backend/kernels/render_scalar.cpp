@@ -17,6 +17,8 @@ std::string_view device_type(DType t) {
     case DType::i64: return "long";
     case DType::u8:
     case DType::b8: return "uchar";
+    case DType::f16:
+    case DType::bf16: return "ushort";
   }
   return "?";
 }

@@ -6,6 +6,7 @@
 
 #include "backend/host_device.h"
 #include "base/checked.h"
+#include "ops/fused.h"
 #include "ops/registry.h"
 
 namespace lathe {
@@ -63,6 +64,14 @@ class RefKernel final : public Kernel {
   std::vector<RefTensor> in_tensors_, out_tensors_;
 };
 
+// A body's reference keeps f64 throughout; where values of 16 bits are rounded on the way, its nodes run one by one.
+std::string accepts(const Site& site) {
+  if (site.node.op == &fused_op)
+    for (const TensorType& t : site.node.get<FusedParams>().body->types)
+      if (is_16bit(t.dtype)) return fmt::format("{} in the body", to_string(t.dtype));
+  return "";
+}
+
 int64_t workspace(const Site& site) {
   int64_t numel = 0;
   for (const Types* types : {&site.in, &site.out})
@@ -102,7 +111,7 @@ std::vector<KernelTable::Row> ref_kernels() {
   for (const OpDef* op : registry().all()) {
     if (op->name() == "grad") continue;  // not executable: autodiff expands it
     rows.push_back({op->name(),
-                    {"ref", [](const Site&) { return std::string(); }, workspace,
+                    {"ref", accepts, workspace,
                      [](Device& d, const Site& s, const KernelArgs& a) -> std::unique_ptr<Kernel> {
                        return std::make_unique<RefKernel>(host_device(d), s, a);
                      }}});
