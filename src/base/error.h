@@ -58,6 +58,12 @@ class DeviceError : public Error {
       : Error(ErrorKind::device, exit, message) {}
 };
 
+// A call into a device's driver failed that no input can make fail: in the middle of a run, the device is lost.
+class DriverError : public DeviceError {
+ public:
+  using DeviceError::DeviceError;
+};
+
 namespace detail {
 [[noreturn]] void throw_internal(const char* file, int line, const char* condition, const std::string& message);
 }

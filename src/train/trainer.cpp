@@ -72,12 +72,29 @@ class Trainer {
       progress_.note(fmt::format(
           "warning: schedule.warmup_steps = {}, but the run has {} steps: the learning rate never reaches {}", warm,
           c_.schedule.total_steps, c_.recipe.optimizer.lr));
-    loop();
+    try {
+      loop();
+    } catch (const DriverError& e) {
+      progress_.finish();
+      lost(e);
+    }
     progress_.finish();
     return finish();
   }
 
  private:
+  // What the device computed since the last checkpoint is gone; files are as they were.
+  [[noreturn]] void lost(const DriverError& e) {
+    const auto steps = io::list_steps(fs_, checkpoints_);
+    throw DriverError(fmt::format(
+        "{}: lost in step {} of {}: {}; {}; the system's log may say more (dmesg)", c_.recipe.device.name, step_ + 1,
+        c_.schedule.total_steps, e.what(),
+        steps.empty() ? "there is no checkpoint yet: start again, here or with another --device"
+                      : fmt::format("the checkpoint of step {} is intact: go on with --resume --out {}, here or with "
+                                    "another --device",
+                                    std::ranges::max(steps), options_.out)));
+  }
+
   // The checkpoint is at the end of the recipe already: its numbers are shown, no file changes.
   TrainResult nothing_to_do() {
     progress_.note(fmt::format("nothing to do: the checkpoint is at step {} of {}", step_, c_.schedule.total_steps));

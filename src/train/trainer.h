@@ -43,7 +43,7 @@ struct TrainResult {
   std::string out;
 };
 
-// UserError and DeviceError as they come; Exit::bad_data when losses or gradients stay non-finite.
+// UserError and DeviceError as they come; DriverError, with the step, when the device is lost in the middle; Exit::bad_data when losses or gradients stay non-finite.
 TrainResult train(const Recipe&, const TrainOptions&);
 
 struct EvalResult {

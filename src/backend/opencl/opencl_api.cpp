@@ -100,7 +100,7 @@ void check_opencl(cl_int status, const char* call) {
   if (status == CL_SUCCESS) return;
   std::string_view name = call;
   name = name.substr(0, name.find('('));
-  throw DeviceError(fmt::format("opencl: {} failed: {} ({})", name, opencl_error_name(status), status));
+  throw DriverError(fmt::format("opencl: {} failed: {} ({})", name, opencl_error_name(status), status));
 }
 
 }  // namespace lathe

@@ -33,9 +33,9 @@ const OpenClApi* try_opencl_api(std::string* reason = nullptr);
 const OpenClApi& opencl_api();  // DeviceError with the reason
 
 std::string_view opencl_error_name(cl_int);
-void check_opencl(cl_int status, const char* call);  // DeviceError unless CL_SUCCESS
+void check_opencl(cl_int status, const char* call);  // DriverError unless CL_SUCCESS
 
 }  // namespace lathe
 
-// LATHE_CL(cl.clFinish(queue)): DeviceError with the call and the error's name when it fails.
+// LATHE_CL(cl.clFinish(queue)): DriverError with the call and the error's name when it fails.
 #define LATHE_CL(call) ::lathe::check_opencl((call), #call)
