@@ -15,6 +15,7 @@ using Command = void (*)(CLI::App& app, int& exit);
 void add_train(CLI::App&, int&);
 void add_eval(CLI::App&, int&);
 void add_predict(CLI::App&, int&);
+void add_report(CLI::App&, int&);
 void add_plan(CLI::App&, int&);
 void add_ir(CLI::App&, int&);
 void add_devices(CLI::App&, int&);

@@ -8,6 +8,7 @@
 
 #include "cli/command.h"
 #include "train/progress.h"
+#include "train/report.h"
 #include "train/run_dir.h"
 #include "train/trainer.h"
 
@@ -110,7 +111,7 @@ void add_train(CLI::App& app, int& exit) {
                 "Go on from the newest valid checkpoint of --out (default: the newest run of the recipe)");
   cmd->add_option("--disable-pass", o->disabled, "Leave out an optional pass, e.g. fuse; may be repeated");
   cmd->add_flag("--json", o->json, "Print the result as JSON, and nothing else, on standard output");
-  cmd->add_flag("-q,--quiet", o->quiet, "No progress");
+  cmd->add_flag("-q,--quiet", o->quiet, "No progress, no report.html");
   cmd->footer(
       "Example: lathe train fashion_mnist --set train.epochs=2 --set seed=7 --out runs/mine\n"
       "Exit codes: 0 done, 75 stopped by a signal with a checkpoint (requeue with --resume), 65 bad data or "
@@ -136,6 +137,10 @@ void add_train(CLI::App& app, int& exit) {
       fmt::print("{}\n", to_json(result).dump(2));
     else
       print_table(result);
+    if (!o->quiet && !result.preempted) {
+      const std::string report = write_report(t.out);
+      if (!o->json) fmt::print("  {:<22} {}\n", "report", report);
+    }
     exit = result.preempted ? static_cast<int>(Exit::preempted) : 0;
   });
 }

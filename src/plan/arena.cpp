@@ -8,6 +8,8 @@
 namespace lathe {
 namespace {
 
+constexpr size_t kHolders = 12;  // values named at the peak
+
 // First fit into chunks, each filled from its start.
 class Chunks {
  public:
@@ -226,6 +228,47 @@ int64_t Arena::scratch_bytes(size_t draft) const {
   return total;
 }
 
+std::vector<MemoryReport::Moment> Arena::timeline(size_t draft) const {
+  const Draft& d = drafts_[draft];
+  const auto& slots = d.storage.slots;
+  const size_t moments = d.order.size() + 1;
+  std::vector<std::vector<int32_t>> starting(moments), ending(moments);
+  for (size_t s = 0; s < slots.size(); ++s) {
+    starting[static_cast<size_t>(slots[s].first)].push_back(static_cast<int32_t>(s));
+    ending[static_cast<size_t>(slots[s].last)].push_back(static_cast<int32_t>(s));
+  }
+  // A slot has the class of what it was written with last.
+  std::vector<int64_t MemoryReport::Moment::*> held(slots.size(), &MemoryReport::Moment::activations);
+  std::vector<bool> live(slots.size(), false);
+  std::vector<MemoryReport::Moment> out;
+  MemoryReport::Moment now;
+  for (size_t t = 0; t < moments; ++t) {
+    const auto add = [&](int32_t s, int sign) {
+      now.*held[static_cast<size_t>(s)] += sign * aligned(slots[static_cast<size_t>(s)].bytes);
+      live[static_cast<size_t>(s)] = sign > 0;
+    };
+    const auto write = [&](int32_t s, int64_t MemoryReport::Moment::*as) {
+      if (s < 0) return;
+      const bool again = live[static_cast<size_t>(s)];
+      if (again) add(s, -1);
+      held[static_cast<size_t>(s)] = as;
+      if (again) add(s, 1);
+    };
+    for (const int32_t s : starting[t]) add(s, 1);
+    if (t < d.order.size()) {
+      const size_t node = static_cast<size_t>(d.order[t]);
+      for (const ValueId v : d.graph.nodes[node].outputs)
+        write(d.storage.slot[static_cast<size_t>(v)], gradient_[draft][static_cast<size_t>(v)]
+                                                          ? &MemoryReport::Moment::gradients
+                                                          : &MemoryReport::Moment::activations);
+      write(d.storage.workspace[node], &MemoryReport::Moment::workspace);
+    }
+    out.push_back(now);
+    for (const int32_t s : ending[t]) add(s, -1);
+  }
+  return out;
+}
+
 MemoryReport Arena::report(size_t draft) const {
   const Draft& d = drafts_[draft];
   const Place& place = places_[draft];
@@ -234,20 +277,13 @@ MemoryReport Arena::report(size_t draft) const {
   for (const Port& p : state_) count(class_of(p.kind), aligned(p.type.bytes()));
   count(MemoryClass::staging, place.input_bytes);
   const LivePeak peak = find_peak(d.storage.slots, target_.alignment);
-  // Classes of the slots at the peak: what each held last before it.
-  std::vector<MemoryClass> classes(d.storage.slots.size(), MemoryClass::activations);
-  for (size_t p = 0; p < d.order.size() && static_cast<int32_t>(p) <= peak.time; ++p) {
-    const size_t node = static_cast<size_t>(d.order[p]);
-    for (ValueId v : d.graph.nodes[node].outputs)
-      if (const int32_t s = d.storage.slot[static_cast<size_t>(v)]; s >= 0)
-        classes[static_cast<size_t>(s)] =
-            gradient_[draft][static_cast<size_t>(v)] ? MemoryClass::gradients : MemoryClass::activations;
-    if (const int32_t s = d.storage.workspace[node]; s >= 0) classes[static_cast<size_t>(s)] = MemoryClass::workspace;
-  }
-  for (size_t s = 0; s < d.storage.slots.size(); ++s) {
-    const Interval& i = d.storage.slots[s];
-    if (i.first <= peak.time && peak.time <= i.last) count(classes[s], aligned(i.bytes));
-  }
+  r.timeline = timeline(draft);
+  r.peak = peak.time;
+  r.holders = largest(draft, kHolders);
+  const MemoryReport::Moment& m = r.timeline[static_cast<size_t>(peak.time)];
+  count(MemoryClass::gradients, m.gradients);
+  count(MemoryClass::activations, m.activations);
+  count(MemoryClass::workspace, m.workspace);
   r.scratch = scratch_bytes(draft);
   r.lower_bound = peak.bytes;
   count(MemoryClass::activations, r.scratch - peak.bytes);

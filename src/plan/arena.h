@@ -41,6 +41,7 @@ class Arena {
     Packing packing;             // of the slots
     int64_t input_bytes = 0;     // rounded up
   };
+  std::vector<MemoryReport::Moment> timeline(size_t draft) const;
   void place_state(const std::vector<Draft>&);
   Buffer buffer(int64_t address, int64_t bytes) const;
   int64_t aligned(int64_t bytes) const;

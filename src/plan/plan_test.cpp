@@ -329,6 +329,22 @@ TEST(Plan, EmptyTensorsNeedNoMemory) {
   EXPECT_EQ(set.programs[0].memory.total, 0);
 }
 
+TEST(Plan, TimelineAddsUpToThePeak) {
+  std::vector<int64_t> widths{32, 64, 16};
+  const ProgramSet set = plan({mlp_step(16, widths)}, {}, plain_table());
+  const MemoryReport& m = set.programs[0].memory;
+  ASSERT_EQ(m.timeline.size(), set.programs[0].graph.nodes.size() + 1);
+  int64_t most = 0;
+  for (const auto& t : m.timeline) {
+    EXPECT_GE(std::min({t.gradients, t.activations, t.workspace}), 0);
+    most = std::max(most, t.gradients + t.activations + t.workspace);
+  }
+  EXPECT_EQ(most, m.lower_bound);
+  const auto& at = m.timeline[static_cast<size_t>(m.peak)];
+  EXPECT_EQ(at.gradients + at.activations + at.workspace, most);
+  EXPECT_FALSE(m.holders.empty());
+}
+
 TEST(Plan, TwentyThousandNodesAreFast) {
   const Graph g = random_graph(3, 20000);
   std::vector<int64_t> widths(900, 64);

@@ -57,10 +57,18 @@ struct FinalCopy {
 // an update or by an elementwise node that computes such a value. Other values are activations, and so are the bytes of
 // the scratch region that lie idle at the peak.
 struct MemoryReport {
+  // Live scratch bytes at one moment.
+  struct Moment {
+    int64_t gradients = 0, activations = 0, workspace = 0;
+  };
   int64_t by_class[6] = {};  // bytes at the moment of the peak, by MemoryClass; sums to `total`
   int64_t total = 0;         // state + inputs + scratch region of this Program
   int64_t scratch = 0;       // size of the scratch region (activations, gradients, workspace)
   int64_t lower_bound = 0;   // largest sum of live scratch bytes over all launches: no plan of this order can do better
+
+  std::vector<Moment> timeline;      // while each node of Program::graph runs, then at the final copies
+  int64_t peak = 0;                  // where most scratch bytes are live: an index of the timeline
+  std::vector<std::string> holders;  // the largest values then: "f32[64, 128] conv1 (relu): 1.0 MiB"
 
   int64_t of(MemoryClass c) const { return by_class[static_cast<size_t>(c)]; }
 };

@@ -1,0 +1,41 @@
+// report.html: one self-contained page about a run. No scripts, nothing from a network: charts are SVG, pictures are
+// PNG inside the page; light or dark and wide or narrow as the reader's screen is.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "io/svg.h"
+
+namespace lathe::io {
+
+struct ReportPicture {
+  std::string png;
+  std::string caption;
+  bool right = true;  // a wrong prediction is marked
+};
+
+struct ReportTable {
+  std::vector<std::string> header;
+  std::vector<std::vector<std::string>> rows;  // columns after the first are numbers: set to the right
+};
+
+// A part of the page: a heading, and what is there of the rest, in this order.
+struct ReportPart {
+  std::string title;
+  std::string text;  // one paragraph
+  std::string svg;   // of io/svg.h
+  std::vector<ReportPicture> pictures;
+  ReportTable table;
+};
+
+struct Report {
+  std::string title, subtitle;
+  std::vector<std::pair<std::string, std::string>> facts;  // shown large, at the top
+  std::vector<ReportPart> parts;                           // parts without content are left out
+};
+
+std::string report_html(const Report&);
+
+}  // namespace lathe::io
