@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <iterator>
@@ -32,7 +33,16 @@ void replace_text(io::Fs& fs, const std::string& path, const std::string& text) 
   io::rename_path(fs, beside, path);
 }
 
-MetricsLog::MetricsLog(io::Fs& fs, const std::string& path, int64_t step) {
+namespace {
+
+double unix_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+MetricsLog::MetricsLog(io::Fs& fs, const std::string& dir, int64_t step) : events_(dir, step, unix_time()) {
+  const std::string path = io::join_path(dir, "metrics.jsonl");
   std::string kept;
   if (io::info_at(fs, path)) {
     std::istringstream lines(read_text(fs, path, int64_t{1} << 30));
@@ -67,6 +77,18 @@ void MetricsLog::write(std::initializer_list<Metric> metrics) {
   fmt::format_to(to, "}}\n");
   if (std::fwrite(line.data(), 1, line.size(), file_) != line.size() || std::fflush(file_) != 0)
     throw UserError(fmt::format("metrics.jsonl: cannot be written: {}", std::strerror(errno)), Exit::io_error);
+  write_events(metrics);
+}
+
+void MetricsLog::write_events(std::initializer_list<Metric> metrics) {
+  const auto* step = metrics.size() > 0 ? std::get_if<int64_t>(&metrics.begin()->value) : nullptr;
+  LATHE_CHECK(step, "metrics without a step");
+  const double now = unix_time();
+  for (const Metric* m = metrics.begin() + 1; m != metrics.end(); ++m) {
+    const auto* whole = std::get_if<int64_t>(&m->value);
+    events_.scalar(m->name, *step, whole ? static_cast<double>(*whole) : std::get<double>(m->value), now);
+  }
+  events_.flush();
 }
 
 void MetricsLog::sync() { fsync(fileno(file_)); }

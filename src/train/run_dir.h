@@ -7,6 +7,7 @@
 #include <string>
 #include <variant>
 
+#include "io/event_file.h"
 #include "io/fs.h"
 
 namespace lathe {
@@ -21,18 +22,22 @@ struct Metric {
   std::variant<int64_t, double> value;
 };
 
-// metrics.jsonl: one JSON object a line, appended. Opening it for a resumed run drops lines past `step`.
+// What a run measures: `dir`/metrics.jsonl, one JSON object a line, appended, and the same as scalars in a TensorBoard
+// event file. Opening it for a resumed run drops lines past `step`.
 class MetricsLog {
  public:
-  MetricsLog(io::Fs&, const std::string& path, int64_t step);
+  MetricsLog(io::Fs&, const std::string& dir, int64_t step);
   ~MetricsLog();
   MetricsLog(const MetricsLog&) = delete;
   MetricsLog& operator=(const MetricsLog&) = delete;
-  void write(std::initializer_list<Metric>);  // allocates nothing
+  // Starts with the step. Allocates nothing.
+  void write(std::initializer_list<Metric>);
   void sync();
 
  private:
+  void write_events(std::initializer_list<Metric>);
   std::FILE* file_;
+  io::EventFile events_;
 };
 
 }  // namespace lathe

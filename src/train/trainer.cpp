@@ -63,7 +63,7 @@ class Trainer {
     restore();
     if (step_ >= c_.schedule.total_steps) return nothing_to_do();
     replace_text(fs_, io::join_path(options_.out, "recipe.toml"), to_toml(c_.recipe));
-    log_.emplace(fs_, io::join_path(options_.out, "metrics.jsonl"), step_);
+    log_.emplace(fs_, options_.out, step_);
     progress_.note(fmt::format("{}: {} training samples, {} steps of {}, {} parameters, {} planned, device {}",
                                c_.recipe.name, c_.schedule.samples, c_.schedule.total_steps,
                                c_.schedule.batch * c_.schedule.accumulate, parameter_count(),

@@ -1,7 +1,7 @@
 // train: the loop. Steps, evaluation, checkpoints, signals, non-finite values, progress.
 //
 // A run directory holds recipe.toml (resolved), metrics.jsonl (deterministic: no times), checkpoints/, summary.json,
-// report.html.
+// report.html, TensorBoard events.
 #pragma once
 
 #include <functional>
