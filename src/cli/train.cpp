@@ -94,6 +94,16 @@ void print_table(const TrainResult& r) {
   row("run directory", r.out);
 }
 
+// The training is done, whatever becomes of its page.
+void report_run(const std::string& run, bool json) {
+  try {
+    const std::string path = write_report(run);
+    if (!json) fmt::print("  {:<22} {}\n", "report", path);
+  } catch (const Error& e) {
+    fmt::print(stderr, "lathe: warning: no report.html: {}\n", e.what());
+  }
+}
+
 }  // namespace
 
 void add_train(CLI::App& app, int& exit) {
@@ -137,10 +147,7 @@ void add_train(CLI::App& app, int& exit) {
       fmt::print("{}\n", to_json(result).dump(2));
     else
       print_table(result);
-    if (!o->quiet && !result.preempted) {
-      const std::string report = write_report(t.out);
-      if (!o->json) fmt::print("  {:<22} {}\n", "report", report);
-    }
+    if (!o->quiet && !result.preempted) report_run(t.out, o->json);
     exit = result.preempted ? static_cast<int>(Exit::preempted) : 0;
   });
 }

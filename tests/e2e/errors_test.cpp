@@ -211,6 +211,7 @@ TEST(Errors, FullDisk) {
   EXPECT_NE(fail.err.find("free"), std::string::npos) << fail.err;
   EXPECT_EQ(warn.code, 0) << warn.err;
   EXPECT_NE(warn.out.find("no checkpoint at step"), std::string::npos) << warn.out;
+  EXPECT_NE(warn.err.find("warning: no report.html"), std::string::npos) << warn.err;
 }
 
 }  // namespace
