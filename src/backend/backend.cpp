@@ -42,7 +42,17 @@ const Backend& find_backend(std::string_view name) {
                   Exit::usage);
 }
 
+bool is_device_name(std::string_view text) {
+  if (text == "auto" || text == "cpu" || text == "ref" || text == "opencl" || text == "cuda") return true;
+  const size_t colon = text.find(':');
+  const std::string_view name = text.substr(0, colon);
+  if (colon == text.npos || (name != "opencl" && name != "cuda")) return false;
+  const std::string_view index = text.substr(colon + 1);
+  return !index.empty() && index.size() <= 3 && std::ranges::all_of(index, [](char c) { return c >= '0' && c <= '9'; });
+}
+
 DeviceName parse_device_name(std::string_view text) {
+  if (text == "auto") return parse_device_name(auto_device());
   DeviceName name;
   const size_t colon = text.find(':');
   name.backend = std::string(text.substr(0, colon));
@@ -58,6 +68,40 @@ DeviceName parse_device_name(std::string_view text) {
   }
   find_backend(name.backend);
   return name;
+}
+
+// A processor behind an OpenCL driver is slower than the kernels of `cpu`.
+std::string auto_device() {
+  for (const Backend* b : {&cuda_backend(), &opencl_backend()})
+    for (const DeviceInfo& d : b->devices())
+      if (d.accelerator && d.unusable.empty()) return d.name;
+  return "cpu";
+}
+
+std::string devices_here() {
+  std::string text;
+  for (const Backend* b : backends()) {
+    if (b->name() == "ref") continue;  // for tests
+    for (const DeviceInfo& d : b->devices())
+      if (d.unusable.empty())
+        text += (text.empty() ? "" : ", ") + d.name + (d.name == "cpu" ? "" : fmt::format(" ({})", d.description));
+  }
+  return text;
+}
+
+void require_device(const DeviceName& name) {
+  const Backend& backend = find_backend(name.backend);
+  const auto devices = backend.devices();
+  std::string problem;
+  if (devices.empty())
+    problem = fmt::format("{}: not available: {}", name.backend, backend.unavailable_reason());
+  else if (name.index >= static_cast<int>(devices.size()))
+    problem = fmt::format("{}:{}: no such device", name.backend, name.index);
+  else if (const DeviceInfo& d = devices[static_cast<size_t>(name.index)]; !d.unusable.empty())
+    problem = fmt::format("{} ({}): {}", d.name, d.description, d.unusable);
+  if (problem.empty()) return;
+  throw DeviceError(fmt::format("{}; here are: {}; choose one of them with --device, or auto, which takes {}", problem,
+                                devices_here(), auto_device()));
 }
 
 }  // namespace lathe

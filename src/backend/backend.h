@@ -69,10 +69,13 @@ class KernelTable {
 
 enum class Lane { compute, transfer };
 
-// Marks a point in a stream; another stream can wait for it.
+// Marks a point in a stream; another stream or the host can wait for it. The host's side here is that of streams that
+// work at once; other devices override it.
 class Event {
  public:
   virtual ~Event() = default;
+  virtual bool reached() { return true; }  // without waiting; true where nothing was recorded. DriverError
+  virtual void hold() {}                   // the host waits: back-pressure. DriverError
 };
 
 // An in-order queue of a device. Calls may return before the work is done; synchronize() waits for all of it.
@@ -94,9 +97,18 @@ class Recording {
   virtual void launch(Stream&) = 0;
 };
 
+// Calls into a device since it was opened. Devices whose streams work at once count nothing.
+struct DeviceCounters {
+  int64_t launches = 0;
+  int64_t blocking = 0;       // that wait until all work of a stream is done
+  int64_t back_pressure = 0;  // Event::hold: that wait for room, with work behind the event that they wait for
+  int64_t allocations = 0;    // of device or staging memory
+};
+
 class Device {
  public:
   virtual ~Device() = default;
+  DeviceCounters& counters() { return counters_; }
   virtual const Target& target() const = 0;
   // The arena, once; zero-filled. DeviceError with the sizes when it cannot be had.
   virtual void allocate(std::span<const int64_t> segment_bytes) = 0;
@@ -109,6 +121,9 @@ class Device {
   virtual std::unique_ptr<Recording> record(const std::string& /*name*/, const std::function<void(Stream&)>& /*body*/) {
     return nullptr;
   }
+
+ private:
+  DeviceCounters counters_;
 };
 
 struct DeviceOptions {
@@ -120,6 +135,9 @@ struct DeviceInfo {
   std::string name;         // "cpu", "opencl:0"
   std::string description;  // what a person calls it
   int64_t memory = 0;
+  std::string driver = "";    // name and version
+  bool accelerator = false;   // no processor of the host: faster than `cpu`, or why else would it be there
+  std::string unusable = "";  // why it cannot be opened; empty: it can
 };
 
 class Backend {
@@ -141,6 +159,12 @@ struct DeviceName {
   std::string backend;
   int index = 0;
 };
-DeviceName parse_device_name(std::string_view);  // "opencl:1"; UserError
+bool is_device_name(std::string_view);           // "cpu", "ref", "opencl:1", "auto"; it need not be there
+DeviceName parse_device_name(std::string_view);  // "auto" is what auto_device() says; UserError
+// The first usable device of cuda, else the first OpenCL device that is an accelerator, else cpu.
+std::string auto_device();
+std::string devices_here();  // for messages: "cpu, opencl:0 (NAME)"
+// DeviceError with the reason and devices_here(), unless it can be opened.
+void require_device(const DeviceName&);
 
 }  // namespace lathe

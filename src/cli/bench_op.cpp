@@ -279,7 +279,7 @@ void add_bench_op(CLI::App& bench, int&) {
   CLI::App* cmd =
       bench.add_subcommand("op", "Rates of one op; `matmul` on the cpu is compared with OpenBLAS and oneDNN");
   cmd->add_option("NAME", o->ops, "Op, or several, or `all`; `lathe devices --ops` lists them")->required();
-  cmd->add_option("--device", o->device, "cpu, ref, opencl[:N], cuda[:N]");
+  add_device_option(*cmd, o->device, "default: cpu");
   cmd->add_option("--threads", o->threads, "cpu threads, for the peers as well; 0: all")->check(CLI::NonNegativeNumber);
   cmd->add_option("--rounds", o->rounds, "Measurements of each case, at least")
       ->check(CLI::PositiveNumber)

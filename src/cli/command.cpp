@@ -1,10 +1,24 @@
 #include "cli/command.h"
 
+#include "backend/backend.h"
+
 namespace lathe::cli {
 
 CLI::Validator not_empty() {
   return CLI::Validator([](std::string& text) { return std::string(text.empty() ? "expected a value, got \"\"" : ""); },
                         "");
+}
+
+CLI::Option* add_device_option(CLI::App& app, std::string& device, const std::string& about) {
+  const auto problem = [](const std::string& text) -> std::string {
+    if (text.empty()) return "expected a value, got \"\"";
+    if (is_device_name(text)) return "";
+    return fmt::format("expected auto, cpu, ref, opencl, opencl:N, cuda or cuda:N, got \"{}\"; here are: {}", text,
+                       devices_here());
+  };
+  return app.add_option("--device", device, "auto, cpu, ref, opencl[:N] or cuda[:N]; " + about)
+      ->type_name("NAME")
+      ->check(CLI::Validator(problem, ""));
 }
 
 void RecipeOptions::add_to(CLI::App& app) {
@@ -15,7 +29,7 @@ void RecipeOptions::add_to(CLI::App& app) {
       ->type_name("KEY=VALUE")
       ->take_all()
       ->expected(1);
-  app.add_option("--device", device, "cpu, ref, opencl[:N] or cuda[:N]; the same as --set device=...")->check(not_empty());
+  add_device_option(app, device, "the same as --set device=...");
 }
 
 std::vector<std::string> RecipeOptions::all_sets() const {

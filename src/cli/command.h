@@ -28,6 +28,9 @@ void add_ops(CLI::App&, int&);
 // An option that was given as "": an unset shell variable, most likely, and never a wish for the default.
 CLI::Validator not_empty();
 
+// --device NAME, checked before anything else happens. `about` is added to the help.
+CLI::Option* add_device_option(CLI::App&, std::string& device, const std::string& about);
+
 // Options that several commands share.
 struct RecipeOptions {
   std::string recipe;  // empty: the default

@@ -14,6 +14,7 @@ using Json = nlohmann::ordered_json;
 
 Json device_list(bool measure) {
   Json list = Json::array();
+  const std::string chosen = auto_device();
   for (const Backend* b : backends()) {
     const auto devices = b->devices();
     if (devices.empty()) {
@@ -21,22 +22,63 @@ Json device_list(bool measure) {
       continue;
     }
     for (const DeviceInfo& d : devices) {
+      if (!d.unusable.empty()) {
+        list.push_back({{"name", d.name},
+                        {"available", false},
+                        {"description", d.description},
+                        {"driver", d.driver},
+                        {"reason", d.unusable}});
+        continue;
+      }
       const DeviceName name = parse_device_name(d.name);
       const Target t = b->target({name.index, 0});
       Json types = Json::array();
       for (const DType dt : t.dtypes) types.push_back(to_string(dt));
-      Json j{{"name", d.name},      {"available", true}, {"description", d.description},
-             {"memory", d.memory},  {"types", types},    {"largest_allocation", t.largest_allocation},
+      Json j{{"name", d.name},
+             {"available", true},
+             {"auto", d.name == chosen},
+             {"description", d.description},
+             {"driver", d.driver},
+             {"memory", d.memory},
+             {"types", types},
+             {"largest_allocation", t.largest_allocation},
              {"threads", t.threads}};
       if (measure && b->name() != "ref") {
         const Peak p = measure_peak(*b, {name.index, 0});
         j["gemm_gflops"] = p.flops_per_second / 1e9;
         j["bandwidth_gbs"] = p.bytes_per_second / 1e9;
+        if (!t.host_memory) {
+          const TransferRate rate = measure_transfer(*b, {name.index, 0});
+          j["host_to_device_gbs"] = rate.to_device / 1e9;
+          j["device_to_host_gbs"] = rate.from_device / 1e9;
+        }
       }
       list.push_back(std::move(j));
     }
   }
   return list;
+}
+
+void print_device(const Json& d) {
+  const auto text = [&](const char* key) { return d.value(key, std::string()); };
+  const auto number = [&](const char* key) { return d[key].get<double>(); };
+  if (!d["available"].get<bool>()) {
+    const std::string what = text("description");
+    fmt::print("{:<10} {}not available: {}\n", text("name"), what.empty() ? "" : what + ": ", text("reason"));
+    return;
+  }
+  const std::string driver = text("driver");
+  const std::vector<std::string> types = d["types"];
+  fmt::print("{:<10} {}{}\n           {}memory {}, types {}\n", text("name"), text("description"),
+             d["auto"].get<bool>() ? "; --device auto takes it" : "", driver.empty() ? "" : "driver " + driver + ", ",
+             format_bytes(d["memory"].get<int64_t>()), fmt::join(types, " "));
+  if (!d.contains("gemm_gflops")) return;
+  fmt::print("           measured: GEMM f32 {:.0f} GFLOP/s, memory {:.1f} GB/s", number("gemm_gflops"),
+             number("bandwidth_gbs"));
+  if (d.contains("host_to_device_gbs"))
+    fmt::print(", host to device {:.1f} GB/s, device to host {:.1f} GB/s", number("host_to_device_gbs"),
+               number("device_to_host_gbs"));
+  fmt::print("\n");
 }
 
 // For each op and backend: how many of the op's samples a kernel accepts, and the first reason where none does.
@@ -126,12 +168,12 @@ void add_devices(CLI::App& app, int&) {
     bool ops = false, targets = false, json = false, fast = false;
   };
   auto o = std::make_shared<Options>();
-  CLI::App* cmd = app.add_subcommand("devices", "List devices with their measured peaks, or which op runs where");
+  CLI::App* cmd = app.add_subcommand("devices", "List devices: driver, memory, types, measured peaks and transfer rates; or which op runs where");
   auto* ops = cmd->add_flag("--ops", o->ops,
                             "Support matrix: the kernel of each op on each backend, or the reason why there is none");
   auto* targets =
       cmd->add_flag("--targets", o->targets, "List the cards that `lathe plan --target` knows")->excludes(ops);
-  cmd->add_flag("--no-measure", o->fast, "Skip the measurement of peaks")->excludes(ops)->excludes(targets);
+  cmd->add_flag("--no-measure", o->fast, "Skip the measurements")->excludes(ops)->excludes(targets);
   cmd->add_flag("--json", o->json, "Print the result as JSON");
   cmd->footer("Example: lathe devices --ops");
   cmd->callback([o] {
@@ -152,18 +194,7 @@ void add_devices(CLI::App& app, int&) {
       fmt::print("{}\n", list.dump(2));
       return;
     }
-    for (const Json& d : list) {
-      if (!d["available"].get<bool>()) {
-        fmt::print("{:<10} not available: {}\n", d["name"].get<std::string>(), d["reason"].get<std::string>());
-        continue;
-      }
-      std::vector<std::string> types = d["types"];
-      fmt::print("{:<10} {}\n           memory {}, types {}\n", d["name"].get<std::string>(),
-                 d["description"].get<std::string>(), format_bytes(d["memory"].get<int64_t>()), fmt::join(types, " "));
-      if (d.contains("gemm_gflops"))
-        fmt::print("           measured: GEMM f32 {:.0f} GFLOP/s, memory {:.1f} GB/s\n", d["gemm_gflops"].get<double>(),
-                   d["bandwidth_gbs"].get<double>());
-    }
+    for (const Json& d : list) print_device(d);
   });
 }
 

@@ -25,7 +25,7 @@ void add_eval(CLI::App& app, int&) {
   CLI::App* cmd = app.add_subcommand("eval", "Loss and accuracy of a run's newest valid checkpoint on its test data");
   cmd->add_option("RUN", o->run, "Run directory")->required();
   cmd->add_option("--set", o->sets, "Override a recipe key")->type_name("KEY=VALUE")->take_all()->expected(1);
-  cmd->add_option("--device", o->device, "cpu, ref, opencl[:N] or cuda[:N]; default: the run's")->check(not_empty());
+  add_device_option(*cmd, o->device, "default: the run's");
   cmd->add_flag("--json", o->json, "Print the result as JSON");
   cmd->footer("Example: lathe eval runs/fashion_mnist-20260101-120000 --json");
   cmd->callback([o] {
@@ -57,7 +57,7 @@ void add_predict(CLI::App& app, int&) {
       ->required();
   cmd->add_option("--tokens", o->tokens, "Text models: bytes to write; default: 64")->check(CLI::Range(1, 1 << 20));
   cmd->add_option("--set", o->sets, "Override a recipe key")->type_name("KEY=VALUE")->take_all()->expected(1);
-  cmd->add_option("--device", o->device, "cpu, ref, opencl[:N] or cuda[:N]; default: the run's")->check(not_empty());
+  add_device_option(*cmd, o->device, "default: the run's");
   cmd->add_flag("--json", o->json, "Print the result as JSON");
   cmd->footer("Example: lathe predict runs/fashion_mnist-20260101-120000 test:0-9");
   cmd->callback([o] {

@@ -75,8 +75,7 @@ Json measure_card(const CudaBackend& backend, int index, int64_t size, bool json
 bool run_device_test(const std::string& name, const std::string& op, int64_t product, bool json) {
   const DeviceName device = parse_device_name(name);
   const Backend& backend = find_backend(device.backend);
-  if (backend.devices().empty())
-    throw DeviceError(fmt::format("{}: not available: {}", name, backend.unavailable_reason()));
+  require_device(device);
   const ConformanceReport report = run_conformance(backend, {device.index, 0}, op);
   if (report.ops.empty()) {
     std::vector<std::string_view> names;
@@ -140,7 +139,7 @@ void add_selftest(CLI::App& app, int& exit) {
   auto o = std::make_shared<Options>();
   CLI::App* cmd =
       app.add_subcommand("selftest", "Check every op on a device against the reference, or every pass on the recipes");
-  auto* device = cmd->add_option("--device", o->device, "cpu, opencl[:N], cuda[:N], ref")->check(not_empty());
+  auto* device = add_device_option(*cmd, o->device, "every op's samples there");
   auto* op = cmd->add_option("--op", o->op, "Only ops whose name contains this")->check(not_empty());
   cmd->add_option("--product", o->product, "cuda: side of the matrices whose products are timed")
       ->check(CLI::Range(64, 32768));

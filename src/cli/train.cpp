@@ -47,6 +47,7 @@ nlohmann::ordered_json to_json(const TrainResult& r) {
     return std::isfinite(v) ? nlohmann::ordered_json(v) : nlohmann::ordered_json(nullptr);
   };
   return {{"out", r.out},
+          {"device", r.device},
           {"preempted", r.preempted},
           {"steps", r.steps},
           {"loss", number(r.loss)},

@@ -34,12 +34,12 @@ SlotLayout slot_layout(const ProgramSet& set) {
   return out;
 }
 
-int64_t metrics_bytes(const ProgramSet& set) {
+int64_t read_bytes(const ProgramSet& set, OutputKind kind) {
   int64_t most = 0;
   for (const Program& p : set.programs) {
     int64_t sum = 0;
     for (const Port& o : p.outputs)
-      if (is_read(o)) sum += round_up(o.type.bytes(), kAlign);
+      if (o.output_kind == kind) sum += round_up(o.type.bytes(), kAlign);
     most = std::max(most, sum);
   }
   return most;
@@ -65,7 +65,7 @@ RunMemory run_memory(const ProgramSet& set, const Target& target, const Executor
   m.arena = set.arena_bytes;
   m.device_staging = target.host_memory ? 0 : 2 * slot;
   m.host_staging = o.slots * slot;
-  m.metrics = metrics_bytes(set);
+  m.metrics = o.ahead * read_bytes(set, OutputKind::metric) + read_bytes(set, OutputKind::result);
   m.snapshot = o.snapshot ? snapshot_bytes(set) : 0;
   return m;
 }
@@ -83,7 +83,8 @@ struct Executor::Bound {
     std::string name;
     DType dtype;
     Buffer src;
-    std::byte* dst;
+    std::byte* dst;  // of the first place
+    int64_t stride;  // between places; results have one
   };
   std::vector<Read> reads;
   std::unique_ptr<Recording> recording;  // of work(), where the device records
@@ -111,8 +112,11 @@ Executor::Executor(ProgramSet set, std::unique_ptr<Device> device, const Executo
   LATHE_CHECK(allocated_ == predicted_.total(), "allocated {} bytes, the certificate says {}", allocated_,
               predicted_.total());
 
-  for (auto* events : {uploaded_, consumed_})
-    for (int i = 0; i < 2; ++i) events[i] = device_->make_event();
+  for (auto& event : consumed_) event = device_->make_event();
+  for (int i = 0; i < o.slots; ++i) moved_.push_back(device_->make_event());
+  for (int i = 0; i < o.ahead; ++i) done_.push_back(device_->make_event());
+  programs_.resize(done_.size());
+  metrics_stride_ = read_bytes(set_, OutputKind::metric);
 
   if (snapshot_) snapshot_scratch_ = snapshot_ + snapshot_state_bytes(set_);
   int64_t at = 0;
@@ -136,12 +140,14 @@ Executor::Executor(ProgramSet set, std::unique_ptr<Device> device, const Executo
         u.device_slot[i] = {staging_segment, i * slot_bytes_ + u.slot_offset, in.type.bytes()};
       bound->uploads.push_back(u);
     }
-    int64_t offset = 0;
+    int64_t metric = 0, result = o.ahead * metrics_stride_;
     for (const Port& out : p.outputs) {
       if (!is_read(out)) continue;
+      const bool kept = out.output_kind == OutputKind::metric;
+      int64_t& offset = kept ? metric : result;
       Buffer src = out.buffer;
       src.bytes = out.type.bytes();
-      bound->reads.push_back({out.name, out.type.dtype, src, metrics_ + offset});
+      bound->reads.push_back({out.name, out.type.dtype, src, metrics_ + offset, kept ? metrics_stride_ : 0});
       offset += round_up(out.type.bytes(), kAlign);
     }
     bound_.push_back(std::move(bound));
@@ -152,8 +158,12 @@ Executor::Executor(ProgramSet set, std::unique_ptr<Device> device, const Executo
 }
 
 Executor::~Executor() {
-  // Kernels refer to the device.
-  bound_.clear();
+  try {
+    synchronize();
+  } catch (const Error&) {
+    // A lost device has nothing under way.
+  }
+  bound_.clear();  // kernels refer to the device
 }
 
 std::byte* Executor::staging(int slot, std::string_view input) const {
@@ -171,7 +181,7 @@ void Executor::stage(size_t program, int slot) {
   transfer.wait(*consumed_[turn]);
   for (const Bound::Upload& u : bound_[program]->uploads)
     transfer.copy_in(u.device_slot[turn], host_slots_[static_cast<size_t>(slot)] + u.slot_offset);
-  transfer.record(*uploaded_[turn]);
+  transfer.record(*moved_[static_cast<size_t>(slot)]);
   holds_[turn] = slot;
   next_ = turn ^ 1;
 }
@@ -188,46 +198,58 @@ void Executor::take_inputs(size_t program, int slot) {
   }
   LATHE_CHECK(holds_[0] == slot || holds_[1] == slot, "slot {} was not staged", slot);
   const int turn = holds_[0] == slot ? 0 : 1;
-  compute.wait(*uploaded_[turn]);
+  compute.wait(*moved_[static_cast<size_t>(slot)]);
   for (const Bound::Upload& u : b.uploads) compute.copy(u.input, u.device_slot[turn]);
   compute.record(*consumed_[turn]);
   holds_[turn] = -1;
 }
 
-void Executor::run(size_t program, int slot) {
+int64_t Executor::run(size_t program, int slot) {
   Stream& compute = device_->stream(Lane::compute);
+  const Bound& b = *bound_[program];
+  const size_t place = place_of(runs_);
   take_inputs(program, slot);
-  if (bound_[program]->recording)
-    bound_[program]->recording->launch(compute);
+  if (b.recording)
+    b.recording->launch(compute);
   else
     work(program, compute);
-  last_program_ = program;
+  for (const Bound::Read& r : b.reads) compute.copy_out(r.dst + r.stride * static_cast<int64_t>(place), r.src);
+  compute.record(*done_[place]);
+  programs_[place] = program;
+  return runs_++;
 }
 
 void Executor::work(size_t program, Stream& compute) {
   const Bound& b = *bound_[program];
   for (const auto& kernel : b.kernels) kernel->run(compute);
   for (const FinalCopy& c : set_.programs[program].final_copies) compute.copy(c.dst, c.src);
-  for (const Bound::Read& r : b.reads) compute.copy_out(r.dst, r.src);
 }
 
 double Executor::metric(std::string_view name) {
   synchronize();
-  for (const Bound::Read& r : bound_[last_program_]->reads)
+  return metric(runs_ - 1, name);
+}
+
+double Executor::metric(int64_t run, std::string_view name) const {
+  LATHE_CHECK(run >= 0 && run < runs_ && run >= runs_ - static_cast<int64_t>(done_.size()),
+              "the metrics of run {} are gone, {} were started", run, runs_);
+  const size_t place = place_of(run);
+  for (const Bound::Read& r : bound_[programs_[place]]->reads)
     if (r.name == name)
       return dispatch(r.dtype, [&](auto v) {
-        std::memcpy(&v, r.dst, sizeof(v));
+        std::memcpy(&v, r.dst + r.stride * static_cast<int64_t>(place), sizeof(v));
         return static_cast<double>(v);
       });
-  LATHE_CHECK(false, "Program {} has no metric {}", set_.programs[last_program_].name, name);
+  LATHE_CHECK(false, "Program {} has no metric {}", set_.programs[programs_[place]].name, name);
   return 0;
 }
 
 std::span<const std::byte> Executor::result(std::string_view name) {
   synchronize();
-  for (const Bound::Read& r : bound_[last_program_]->reads)
-    if (r.name == name) return {r.dst, static_cast<size_t>(r.src.bytes)};
-  LATHE_CHECK(false, "Program {} has no result {}", set_.programs[last_program_].name, name);
+  const size_t program = programs_[place_of(runs_ - 1)];
+  for (const Bound::Read& r : bound_[program]->reads)
+    if (r.name == name && r.stride == 0) return {r.dst, static_cast<size_t>(r.src.bytes)};
+  LATHE_CHECK(false, "Program {} has no result {}", set_.programs[program].name, name);
   return {};
 }
 

@@ -32,6 +32,7 @@ struct RunMemory {
 struct ExecutorOptions {
   int slots = 3;         // host slots: prefetch depth
   bool snapshot = true;  // reserve the checkpoint's copy of the state
+  int ahead = 1;         // runs whose metrics are kept: so many may be under way when they are to be read
 };
 
 RunMemory run_memory(const ProgramSet&, const Target&, const ExecutorOptions&);
@@ -48,9 +49,15 @@ class Executor {
   // Host memory of one input in one slot; large enough for every Program's input of that name.
   std::byte* staging(int slot, std::string_view input) const;
 
-  void stage(size_t program, int slot);  // the slot's inputs are complete: start moving them to the device
-  void run(size_t program, int slot);    // one step
-  // Waits for the step and returns the metric of the Program that ran last.
+  void stage(size_t program, int slot);   // the slot's inputs are complete: start moving them to the device
+  int64_t run(size_t program, int slot);  // one step; returns its number, counted from 0
+  // The host slot may be filled again: its inputs have moved.
+  bool has_moved(int slot) { return moved_[static_cast<size_t>(slot)]->reached(); }
+  void hold_until_moved(int slot) { moved_[static_cast<size_t>(slot)]->hold(); }  // back-pressure
+  bool is_done(int64_t run) { return done_of(run).reached(); }
+  void hold_until_done(int64_t run) { done_of(run).hold(); }  // back-pressure
+  // Of one of the last `ahead` runs, which is done; of the last run, which is waited for.
+  double metric(int64_t run, std::string_view name) const;
   double metric(std::string_view name);
   std::span<const std::byte> result(std::string_view name);  // output of kind result
   void synchronize();
@@ -66,6 +73,8 @@ class Executor {
   // Seconds per launch, each waited for: for profiles, not for training (waiting costs speed).
   std::vector<double> profile(size_t program, int slot);
 
+  Device& device() { return *device_; }
+
  private:
   struct Bound;
   struct InputSlot {
@@ -73,7 +82,9 @@ class Executor {
   };
   const Port& state_port(std::string_view name) const;
   void take_inputs(size_t program, int slot);
-  void work(size_t program, Stream&);  // of a step, once its inputs are in place: kernels, copies, metrics
+  void work(size_t program, Stream&);  // of a step, once its inputs are in place: kernels and copies
+  size_t place_of(int64_t run) const { return static_cast<size_t>(run) % done_.size(); }
+  Event& done_of(int64_t run) { return *done_[place_of(run)]; }
 
   ProgramSet set_;
   std::unique_ptr<Device> device_;
@@ -82,15 +93,19 @@ class Executor {
   std::map<std::string, InputSlot, std::less<>> layout_;  // inputs within a slot
   int64_t slot_bytes_ = 0;
   std::vector<std::byte*> host_slots_;
-  std::byte* metrics_ = nullptr;
+  std::byte* metrics_ = nullptr;  // a place for each run ahead, then the results
+  int64_t metrics_stride_ = 0;
   std::byte* snapshot_ = nullptr;
   std::byte* snapshot_scratch_ = nullptr;  // the largest tensor fits
   std::vector<std::span<const std::byte>> snapshot_views_;
   std::vector<std::unique_ptr<Bound>> bound_;
-  std::unique_ptr<Event> uploaded_[2], consumed_[2];
+  std::vector<std::unique_ptr<Event>> moved_;  // of each host slot
+  std::unique_ptr<Event> consumed_[2];
+  std::vector<std::unique_ptr<Event>> done_;  // of the last runs
+  std::vector<size_t> programs_;              // of the last runs
   int holds_[2] = {-1, -1};  // device slots: the host slot whose batch waits there; -1: free
   int next_ = 0;             // device slot to stage into, if it is free
-  size_t last_program_ = 0;
+  int64_t runs_ = 0;
 };
 
 }  // namespace lathe

@@ -1,8 +1,8 @@
 #include "run/peak.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "base/stopwatch.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
 #include "plan/plan.h"
@@ -51,6 +51,29 @@ Peak measure_peak(const Backend& backend, const DeviceOptions& options) {
     peak.bytes_per_second = 8.0 * static_cast<double>(n) / s;
   }
   return peak;
+}
+
+TransferRate measure_transfer(const Backend& backend, const DeviceOptions& options) {
+  TransferRate rate;
+  const auto device = backend.open(options);
+  if (device->target().host_memory) return rate;
+  const Buffer there{0, 0, std::min<int64_t>(int64_t{64} << 20, device->target().largest_allocation)};
+  device->allocate({&there.bytes, 1});
+  std::byte* here = device->allocate_staging(there.bytes);
+  Stream& stream = device->stream(Lane::transfer);
+  const auto best = [&](auto&& copy) {
+    double seconds = 1e30;
+    for (int i = 0; i < 6; ++i) {
+      const Stopwatch start;
+      copy();
+      stream.synchronize();
+      if (i > 0) seconds = std::min(seconds, start.seconds());
+    }
+    return static_cast<double>(there.bytes) / seconds;
+  };
+  rate.to_device = best([&] { stream.copy_in(there, here); });
+  rate.from_device = best([&] { stream.copy_out(here, there); });
+  return rate;
 }
 
 }  // namespace lathe

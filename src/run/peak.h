@@ -1,5 +1,5 @@
-// Peaks of a device, measured through the same path that training uses: the rate of a large matrix product and of
-// reading and writing memory.
+// Peaks of a device, measured through the same path that training uses: the rate of a large matrix product, of reading
+// and writing memory, and of copies from and to the host.
 #pragma once
 
 #include "backend/backend.h"
@@ -12,5 +12,12 @@ struct Peak {
 };
 
 Peak measure_peak(const Backend&, const DeviceOptions&);  // about half a second
+
+// Bytes per second, by the best of a few copies between staging memory and the arena. 0: the device's memory is the
+// host's.
+struct TransferRate {
+  double to_device = 0, from_device = 0;
+};
+TransferRate measure_transfer(const Backend&, const DeviceOptions&);
 
 }  // namespace lathe

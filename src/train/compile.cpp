@@ -150,6 +150,10 @@ Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileO
   const Backend& backend = find_backend(o.target ? o.target->backend : device.backend);
   Compiled out;
   out.recipe = r;
+  if (r.device.name == "auto") {
+    out.recipe.device.name = auto_device();
+    if (out.recipe.device.name != "cpu") out.recipe.device.threads = 0;  // means something for the cpu alone
+  }
   out.data = data;
   out.config = step_config(r, data);
   out.target =
@@ -162,6 +166,7 @@ Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileO
   // One more slot than batches prepared ahead: the one that is being computed with; two for evaluation.
   out.executor.slots = static_cast<int>(r.data.prefetch) + 1 + 2;
   out.executor.snapshot = o.train;
+  if (o.train && !out.target.host_memory) out.executor.ahead = kRunsAhead;
   out.loader = loader_config(r);
   std::vector<Graph> graphs;
   for (Step& s : build_steps(r, data, o)) {

@@ -32,8 +32,12 @@ struct TrainSchedule {
 
 TrainSchedule train_schedule(const Recipe&, int64_t samples);
 
+// Runs that a device of its own may have in its queue while training: enough that it never waits for the host, few
+// enough that a signal or a bad step is heard of soon.
+inline constexpr int kRunsAhead = 4;
+
 struct Compiled {
-  Recipe recipe;
+  Recipe recipe;  // "auto" is resolved: the device that was chosen
   DataSpec data;
   StepConfig config;
   TrainSchedule schedule;

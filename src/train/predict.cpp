@@ -50,6 +50,7 @@ std::unique_ptr<Executor> open_run(const std::string& run, const Compiled& c) {
   if (!found) throw UserError(fmt::format("{}: no valid checkpoint", run), Exit::missing_input);
   check_recipe_of(run, found->manifest);
   const DeviceName device = parse_device_name(c.recipe.device.name);
+  require_device(device);
   auto e = std::make_unique<Executor>(
       c.set, find_backend(device.backend).open({device.index, static_cast<int>(c.recipe.device.threads)}), c.executor);
   load_state(*e, c.state, fs, io::join_path(found->path, kModelFile), false);

@@ -63,7 +63,7 @@ TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
       {"[model]\nhidden = \"x\"", "a.toml:2:10: model.hidden: expected a list of"},
       {"[model]\nhidden = [5, 1.5]", "a.toml:2:14: model.hidden[1]: expected a list of"},
       {"device = 3",
-       "a.toml:1:10: device.name: expected \"cpu\", \"ref\", \"opencl\", \"opencl:N\", \"cuda\" or \"cuda:N\", got 3"},
+       "a.toml:1:10: device.name: expected \"auto\", \"cpu\", \"ref\", \"opencl\", \"opencl:N\", \"cuda\" or \"cuda:N\", got 3"},
       {"[optimizer]\nlr = \"fast\"", "a.toml:2:6: optimizer.lr: expected a number above 0 to 1000, got \"fast\""},
       {"[memory]\nbudget = \"5 apples\"",
        "a.toml:2:10: memory.budget: expected a size like \"512MiB\": a number of B, KiB, MiB, GiB, TiB (1024) or KB, "
@@ -102,7 +102,7 @@ TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
       {"[train]\nupdate = \"after_al\"", "did you mean \"after_all\"?"},
       {"[checkpoint]\nverify = \"sizes\"", "did you mean \"size\"?"},
       {"device = \"opncl\"",
-       "a.toml:1:10: device.name: expected \"cpu\", \"ref\", \"opencl\", \"opencl:N\", \"cuda\" or \"cuda:N\", got "
+       "a.toml:1:10: device.name: expected \"auto\", \"cpu\", \"ref\", \"opencl\", \"opencl:N\", \"cuda\" or \"cuda:N\", got "
        "\"opncl\"; did you mean "
        "\"opencl\"?"},
       {"device = \"opencl:\"", "device.name: expected"},
@@ -221,7 +221,7 @@ TEST(RecipeErrors, NameTheSet) {
       {{"train.epochs=1\nseed = 5"}, "--set train.epochs: expected an integer"},
       {{"train=5"}, "--set train: expected a table, got 5"},
       {{"train.epochs.x=5"}, "--set train.epochs.x: unknown key"},
-      {{"device=gpu"}, "--set device.name: expected \"cpu\""},
+      {{"device=gpu"}, "--set device.name: expected \"auto\", \"cpu\""},
       {{"model.hidden=a,b"}, "--set model.hidden: expected a list"},
       {{"train.update=at_gradient", "train.clip_norm=1"}, "--set train.update: expected \"after_all\""},
       {{"optimizer={nme=\"sgd\"}"}, "--set optimizer.nme: unknown key; did you mean \"optimizer.name\"?"},

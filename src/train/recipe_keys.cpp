@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "backend/backend.h"
+
 namespace lathe {
 namespace {
 
@@ -26,16 +28,6 @@ bool is_name(std::string_view text) {
          });
 }
 
-bool is_device(std::string_view text) {
-  if (text == "cpu" || text == "ref" || text == "opencl" || text == "cuda") return true;
-  const size_t colon = text.find(':');
-  const std::string_view name = text.substr(0, colon);
-  if (colon == text.npos || (name != "opencl" && name != "cuda")) return false;
-  const std::string_view index = text.substr(colon + 1);
-  return !index.empty() && index.size() <= 3 &&
-         std::all_of(index.begin(), index.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
-
 bool is_path(std::string_view text) { return text.size() <= 4096 && text.find('\0') == text.npos; }
 
 constexpr Allowed range(double min, double max) { return {.min = min, .max = max}; }
@@ -55,7 +47,8 @@ constexpr bool kStable = true, kFree = false;
 constexpr bool kWhat = true, kHow = false;
 
 constexpr KeyUse kAlways{};
-constexpr KeyUse kOnCpu{[](const Recipe& r) { return r.device.name == "cpu"; }, "device = \"cpu\""};
+constexpr KeyUse kOnCpu{[](const Recipe& r) { return r.device.name == "cpu" || r.device.name == "auto"; },
+                         "device = \"cpu\" or \"auto\""};
 constexpr KeyUse kFromFiles{[](const Recipe& r) { return r.data.source != "synthetic"; }, "data read from files"};
 constexpr KeyUse kImages{[](const Recipe& r) { return r.data.source != "text"; }, "images"};
 constexpr KeyUse kSynthetic{[](const Recipe& r) { return r.data.source == "synthetic"; },
@@ -88,8 +81,8 @@ constexpr RecipeKey kKeys[] = {
      kStable,
      kHow,
      kAlways,
-     {.matches = is_device, .pattern = "\"cpu\", \"ref\", \"opencl\", \"opencl:N\", \"cuda\" or \"cuda:N\""},
-     "where to compute; `device = \"cpu\"` is the short form"},
+     {.matches = is_device_name, .pattern = "\"auto\", \"cpu\", \"ref\", \"opencl\", \"opencl:N\", \"cuda\" or \"cuda:N\""},
+     "where to compute; auto: a card, else the cpu; `device = \"cpu\"` is the short form"},
     {KEY(device.threads), kStable, kHow, kOnCpu, range(0, 1024),
      "compute threads of the cpu device; 0: all that the process may use"},
 

@@ -210,7 +210,7 @@ void Reader::check(const RecipeKey& key, RecipeOrigin origin) {
   std::string hint;
   const RecipeField field = key.field(recipe_);
   if (const auto* text = std::get_if<std::string*>(&field)) {
-    static constexpr std::string_view kDevices[] = {"cpu", "ref", "opencl", "cuda"};
+    static constexpr std::string_view kDevices[] = {"auto", "cpu", "ref", "opencl", "cuda"};
     const auto words = key.path == "device.name" ? std::span<const std::string_view>(kDevices) : key.allowed.choices;
     if (const auto word = did_you_mean(**text, words)) hint = fmt::format("; did you mean \"{}\"?", *word);
   }

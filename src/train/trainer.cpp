@@ -19,6 +19,7 @@
 #include "train/run_dir.h"
 #include "train/signals.h"
 #include "train/state.h"
+#include "train/step_queue.h"
 
 namespace lathe {
 namespace {
@@ -44,14 +45,16 @@ class Trainer {
   Trainer(const Recipe& r, const TrainOptions& o)
       : options_(o), progress_(stdout, o.quiet), checkpoints_(io::join_path(o.out, "checkpoints")) {
     // All that can fail without a directory comes first: a run that cannot start leaves nothing behind.
+    require_device(parse_device_name(r.device.name));
     dataset_ = open_dataset(r);
     c_ = compile(r, dataset_.spec, o.compile);
     result_.outside_estimated = estimate_outside(c_, c_.data.resident_bytes);
-    const DeviceName device = parse_device_name(r.device.name);
+    const DeviceName device = parse_device_name(c_.recipe.device.name);
     executor_ = std::make_unique<Executor>(
         c_.set, find_backend(device.backend).open({device.index, static_cast<int>(r.device.threads)}), c_.executor);
     loader_ = std::make_unique<data::Loader>(*dataset_.train, c_.loader,
                                              loader_slots(*executor_, 0, c_.executor.slots - 2, true));
+    queue_.emplace(*executor_, *loader_, c_.executor.ahead, c_.executor.slots - 2);
     if (c_.has("eval")) evaluation_ = std::make_unique<Evaluation>(c_, *executor_, *dataset_.eval);
     terms_per_sample_ = c_.data.sample.dtype == DType::i32 ? c_.data.sample.numel() : 1;
     schedule_ = schedule_config(c_);
@@ -83,12 +86,13 @@ class Trainer {
   }
 
  private:
-  // What the device computed since the last checkpoint is gone; files are as they were.
+  // What the device computed since the last checkpoint is gone; files are as they were. The step is the first that the
+  // host did not see the end of.
   [[noreturn]] void lost(const DriverError& e) {
     const auto steps = io::list_steps(fs_, checkpoints_);
     throw DriverError(fmt::format(
-        "{}: lost in step {} of {}: {}; {}; the system's log may say more (dmesg)", c_.recipe.device.name, step_ + 1,
-        c_.schedule.total_steps, e.what(),
+        "{}: lost in step {} of {}: {}; {}; the system's log may say more (dmesg)", c_.recipe.device.name,
+        queue_->oldest().value_or(step_) + 1, c_.schedule.total_steps, e.what(),
         steps.empty() ? "there is no checkpoint yet: start again, here or with another --device"
                       : fmt::format("the checkpoint of step {} is intact: go on with --resume --out {}, here or with "
                                     "another --device",
@@ -218,11 +222,11 @@ class Trainer {
     batch_ = take_batch(step_);
     while (step_ < c_.schedule.total_steps) {
       const Stopwatch begin;
-      const bool accepted = run_step();
+      run_step();
       ++step_;
       result_.seconds += begin.seconds();
       samples_ += c_.schedule.samples_in(step_ - 1);
-      after_step(accepted);
+      after_step();
       if (signals_.received() && step_ < c_.schedule.total_steps) {
         progress_.note(
             fmt::format("signal {}: checkpoint at step {}; resume with --resume", signals_.received(), step_));
@@ -235,6 +239,7 @@ class Trainer {
 
   // The next batch, with the step's inputs in its slot, on its way to the device.
   data::Batch take_batch(int64_t step) {
+    queue_->free_a_slot();
     const data::Batch b = loader_->next();
     const double terms = static_cast<double>(c_.schedule.samples_in(step) * terms_per_sample_);
     stage_step_inputs(*executor_, b.slot, c_.recipe.seed, step, learning_rate(schedule_, step), 1.0 / terms);
@@ -244,81 +249,111 @@ class Trainer {
 
   size_t program_of(const data::Batch& b) const { return b.count == c_.schedule.batch ? whole_ : tail_; }
 
-  // One optimizer step: every micro-batch, then the update. Returns whether it was accepted.
-  bool run_step() {
+  // Gives one optimizer step to the device: every micro-batch, then the update.
+  void run_step() {
     const int64_t count = c_.schedule.batches_in(step_);
-    loss_ = 0;
     for (int64_t i = 0; i < count; ++i) {
       const data::Batch now = batch_;
       const bool last = i + 1 == count;
-      const bool more = !last || step_ + 1 < c_.schedule.total_steps;
-      executor_->run(program_of(now), now.slot);
+      give(program_of(now), now.slot, {.loss = true, .last = last && !update_});
       if (last && update_) {
         // Slots are consumed in the order in which they were staged: the update comes before the next batch.
-        loss_ += executor_->metric("loss");
         executor_->stage(*update_, now.slot);
-        executor_->run(*update_, now.slot);
+        give(*update_, now.slot, {.loss = false, .last = true});
       }
+      queue_->give_back(now.slot);
       // The next batch moves to the device while this one is computed with.
-      if (more) batch_ = take_batch(last ? step_ + 1 : step_);
-      if (!last || !update_) loss_ += executor_->metric("loss");
-      if (last) {
-        grad_norm_ = executor_->metric("grad_norm");
-        accepted_ = executor_->metric("accepted") != 0 && std::isfinite(loss_);
-      }
-      loader_->release(now.slot);
+      if (!last || step_ + 1 < c_.schedule.total_steps) batch_ = take_batch(last ? step_ + 1 : step_);
     }
-    return accepted_;
+  }
+
+  void give(size_t program, int slot, StepQueue::Tells tells) {
+    if (queue_->full()) {
+      queue_->make_room();
+      hear();
+    }
+    queue_->run(program, slot, step_, tells);
+  }
+
+  // Deals with the steps that are done, in order.
+  void hear() {
+    while (const auto m = queue_->next()) account(*m);
+  }
+
+  // Waits for every step: before anything that shows, keeps or depends on the state of the run.
+  void settle() {
+    if (queue_->oldest()) {
+      const Stopwatch wait;
+      queue_->wait();
+      result_.seconds += wait.seconds();
+    }
+    hear();
+  }
+
+  double epoch_after(int64_t steps) const {
+    return static_cast<double>(steps) / static_cast<double>(c_.schedule.steps_per_epoch);
+  }
+
+  // The host hears of a step after the next ones were given to the device. A refused step changed nothing there, and no
+  // state is kept before settle().
+  void account(const StepMetrics& m) {
+    const int64_t step = m.step + 1;
+    loss_ = m.loss;
+    grad_norm_ = m.grad_norm;
+    if (!m.accepted)
+      refuse(step);
+    else
+      skipped_in_a_row_ = 0;
+    if (step == 1 || step % c_.recipe.train.log_every == 0 || step == c_.schedule.total_steps || !m.accepted)
+      log_->write({{"step", step},
+                   {"epoch", epoch_after(step)},
+                   {"loss", loss_},
+                   {"lr", learning_rate(schedule_, m.step)},
+                   {"grad_norm", grad_norm_},
+                   {"skipped", skipped_}});
+    if (m.accepted) smooth_loss_ = smooth_loss_ ? 0.95 * *smooth_loss_ + 0.05 * loss_ : loss_;
   }
 
   // Allocates nothing, log lines and evaluations included; a refused step and a checkpoint may.
-  void after_step(bool accepted) {
+  void after_step() {
     const bool last = step_ == c_.schedule.total_steps;
     const bool epoch_end = step_ % c_.schedule.steps_per_epoch == 0;
-    const double epoch = static_cast<double>(step_) / static_cast<double>(c_.schedule.steps_per_epoch);
-    const double lr = learning_rate(schedule_, step_ - 1);
-    if (!accepted)
-      refuse();
+    const auto every = [&](int64_t epochs) {
+      return epoch_end && epochs > 0 && c_.schedule.epoch_of(step_) % epochs == 0;
+    };
+    const CheckpointRecipe& k = c_.recipe.checkpoint;
+    const bool evaluates = evaluation_ && (last || every(c_.recipe.train.eval_every));
+    const bool keeps = last || (k.every_steps > 0 && step_ % k.every_steps == 0) || every(k.every_epochs);
+    if (evaluates || keeps || step_ == first_step_ + 1)  // kernels were compiled in the first: time counts from here
+      settle();
     else
-      skipped_in_a_row_ = 0;
-    if (step_ == 1 || step_ % c_.recipe.train.log_every == 0 || last || !accepted)
-      log_->write({{"step", step_},
-                   {"epoch", epoch},
-                   {"loss", loss_},
-                   {"lr", lr},
-                   {"grad_norm", grad_norm_},
-                   {"skipped", skipped_}});
-    if (accepted) smooth_loss_ = smooth_loss_ ? 0.95 * *smooth_loss_ + 0.05 * loss_ : loss_;
+      hear();
     const double rate = static_cast<double>(samples_) / result_.seconds;
     const double per_step = result_.seconds / static_cast<double>(step_ - first_step_);
-    progress_.update({step_, c_.schedule.total_steps, epoch, smooth_loss_.value_or(loss_), lr, rate,
+    progress_.update({step_, c_.schedule.total_steps, epoch_after(step_), smooth_loss_.value_or(loss_),
+                      learning_rate(schedule_, step_ - 1), rate,
                       per_step * static_cast<double>(c_.schedule.total_steps - step_)});
     if (options_.on_step) options_.on_step(step_, *executor_);
-    const int64_t eval_every = c_.recipe.train.eval_every;
-    if (evaluation_ && (last || (epoch_end && eval_every > 0 && c_.schedule.epoch_of(step_) % eval_every == 0)))
-      evaluate_now();
-    const CheckpointRecipe& k = c_.recipe.checkpoint;
-    if (last || (k.every_steps > 0 && step_ % k.every_steps == 0) ||
-        (epoch_end && k.every_epochs > 0 && c_.schedule.epoch_of(step_) % k.every_epochs == 0))
-      checkpoint();
+    if (evaluates) evaluate_now();
+    if (keeps) checkpoint();
   }
 
-  void refuse() {
+  void refuse(int64_t step) {
     ++skipped_;
     ++skipped_in_a_row_;
     const std::string what =
         fmt::format("step {}: loss {} and gradient norm {} are not both finite; the weights are as before this step",
-                    step_, loss_, grad_norm_);
+                    step, loss_, grad_norm_);
     if (c_.recipe.train.on_nan == "skip" && skipped_in_a_row_ < c_.recipe.train.nan_patience) {
       progress_.note("warning: " + what);
       return;
     }
     progress_.finish();
-    log_->write({{"step", step_}, {"loss", loss_}, {"grad_norm", grad_norm_}, {"skipped", skipped_}});
+    log_->write({{"step", step}, {"loss", loss_}, {"grad_norm", grad_norm_}, {"skipped", skipped_}});
     throw UserError(fmt::format(
         "{} (epoch {}, first batch {}, {} refused in a row); lower optimizer.lr, set train.clip_norm, or go on past "
         "single ones with train.on_nan = \"skip\"; the last checkpoint is intact: {}",
-        what, c_.schedule.epoch_of(step_ - 1), c_.schedule.first_batch(step_ - 1), skipped_in_a_row_, options_.out));
+        what, c_.schedule.epoch_of(step - 1), c_.schedule.first_batch(step - 1), skipped_in_a_row_, options_.out));
   }
 
   void evaluate_now() {
@@ -332,6 +367,7 @@ class Trainer {
 
   // A refused step changed nothing, so what is saved after one is the last good state.
   void checkpoint() {
+    settle();
     io::Notes notes;
     try {
       const auto files = state_files(*executor_, c_.state);
@@ -374,6 +410,7 @@ class Trainer {
                 result_.memory.total());
     result_.wait_seconds = loader_->waited_seconds();
     result_.out = options_.out;
+    result_.device = c_.recipe.device.name;
     result_.resident_bytes = resident_peak();
     result_.outside_measured = measure_outside(c_);
     if (!result_.preempted && options_.measure_peak) {
@@ -398,6 +435,7 @@ class Trainer {
   Compiled c_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<data::Loader> loader_;
+  std::optional<StepQueue> queue_;
   std::unique_ptr<Evaluation> evaluation_;
   std::optional<io::Retention> retention_;
   std::optional<MetricsLog> log_;
@@ -411,7 +449,6 @@ class Trainer {
   int64_t skipped_ = 0, skipped_in_a_row_ = 0;
   double loss_ = 0, grad_norm_ = 0;
   std::optional<double> smooth_loss_;  // for people; metrics.jsonl has the steps' own
-  bool accepted_ = true;
   std::optional<EvalResult> eval_;
   TrainResult result_;
 };
@@ -426,6 +463,22 @@ void stage_step_inputs(Executor& e, int slot, int64_t seed, int64_t step, double
   std::memcpy(e.staging(slot, "loss_scale"), &scale, sizeof(scale));
 }
 
-TrainResult train(const Recipe& r, const TrainOptions& o) { return Trainer(r, o).run(); }
+TrainResult train(const Recipe& recipe, const TrainOptions& o) {
+  Recipe r = recipe;
+  // "auto" means the run's own device where that is here: the bits go on as they were.
+  if (const std::string path = io::join_path(o.out, "recipe.toml"); r.device.name == "auto" && o.resume) {
+    io::PosixFs fs;
+    if (io::info_at(fs, path)) {
+      const std::string own = parse_recipe(read_text(fs, path), path).device.name;
+      try {
+        require_device(parse_device_name(own));
+        r.device.name = own;
+      } catch (const DeviceError&) {
+        // It is gone: the choice is made anew, and the checkpoint tells that bits will differ.
+      }
+    }
+  }
+  return Trainer(r, o).run();
+}
 
 }  // namespace lathe

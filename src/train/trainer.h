@@ -42,6 +42,7 @@ struct TrainResult {
   double wait_seconds = 0;                              // waiting for data
   double start_seconds = 0;                             // from the call to the first step
   std::string out;
+  std::string device;  // that it ran on
 };
 
 // UserError and DeviceError as they come; DriverError, with the step, when the device is lost in the middle; Exit::bad_data when losses or gradients stay non-finite.

@@ -46,6 +46,7 @@ LATHE_CUDA_CUDNN(LATHE_COMPARE)
 #define LATHE_SAME(ours, theirs) static_assert(static_cast<long>(ours) == static_cast<long>(theirs), #theirs);
 LATHE_SAME(kErrorInvalidValue, CUDA_ERROR_INVALID_VALUE)
 LATHE_SAME(kErrorOutOfMemory, CUDA_ERROR_OUT_OF_MEMORY)
+LATHE_SAME(kErrorNotReady, CUDA_ERROR_NOT_READY)
 LATHE_SAME(kErrorIllegalAddress, CUDA_ERROR_ILLEGAL_ADDRESS)
 LATHE_SAME(kMaxThreadsPerBlock, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)
 LATHE_SAME(kClockRate, CU_DEVICE_ATTRIBUTE_CLOCK_RATE)

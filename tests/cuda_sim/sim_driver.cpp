@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <cstring>
+#include <utility>
 
 #include "sim_entry.h"
 #include "sim_state.h"
@@ -370,6 +371,7 @@ int sim_cuEventRecord(EventHandle event, StreamHandle stream) {
   join(s.clock, state().host);
   e.recorded = true;
   e.captured = s.capturing;
+  e.asked = false;
   e.clock = s.clock;
   e.time = std::chrono::steady_clock::now();
   return kSuccess;
@@ -380,6 +382,16 @@ int sim_cuEventSynchronize(EventHandle event) {
   const auto& e = of<SimEvent>(event);
   if (e.captured) return report(kErrorCapturedEvent, "cuEventSynchronize of an event of a capture");
   return e.recorded ? host_waits(e.clock) : static_cast<int>(kSuccess);
+}
+// A card takes its time: the first question after a record is always too early.
+int sim_cuEventQuery(EventHandle event) {
+  const Lock lock(state().mutex);
+  if (!is_live(event)) return report(kErrorInvalidHandle, "cuEventQuery: no such event");
+  auto& e = of<SimEvent>(event);
+  if (e.captured) return report(kErrorCapturedEvent, "cuEventQuery of an event of a capture");
+  if (!e.recorded) return kSuccess;
+  if (!std::exchange(e.asked, true)) return kErrorNotReady;
+  return host_waits(e.clock);
 }
 int sim_cuEventElapsedTime(float* milliseconds, EventHandle begin, EventHandle end) {
   const Lock lock(state().mutex);

@@ -59,6 +59,7 @@ struct SimStream {
 struct SimEvent {
   Clock clock{};
   bool recorded = false, captured = false, timing = false;
+  bool asked = false;  // since it was recorded
   std::chrono::steady_clock::time_point time;
 };
 

@@ -58,7 +58,7 @@ TEST(Errors, Table) {
       {{"train", "--set", "optimizer.lr=-1"}, 78, {"optimizer.lr"}},
       {{"train", "--set", "optimizer.name=sdg"}, 78, {"sgd"}},
       {{"train", "--set", "train.update=at_gradient", "--set", "train.clip_norm=1"}, 78, {"at_gradient", "clip_norm"}},
-      {{"train", "--device", "gpu"}, 78, {"device", "cpu"}},
+      {{"train", "--device", "gpu"}, 64, {"--device: expected auto, cpu"}},
       {{"train", "mlp", "--device", "opencl:77", "--set", "data.source=synthetic", "--out", dir.path("o1")},
        71,
        {"opencl"}},

@@ -43,7 +43,8 @@ class CpuBackend final : public Backend {
   }
 
   std::vector<DeviceInfo> devices() const override {
-    return {{"cpu", fmt::format("{}, {}, {} threads", model_name(), cpu::active_isa(), available_threads()), cpu::usable_memory()}};
+    return {{"cpu", fmt::format("{}, {}, {} threads", model_name(), cpu::active_isa(), available_threads()), cpu::usable_memory(),
+             "built in"}};
   }
 
   std::unique_ptr<Device> open(const DeviceOptions& options) const override {

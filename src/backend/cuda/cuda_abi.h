@@ -39,6 +39,7 @@ enum Result : int {
   kErrorNoBinaryForGpu = 209,
   kErrorInvalidHandle = 400,
   kErrorNotFound = 500,
+  kErrorNotReady = 600,
   kErrorIllegalAddress = 700,
   kErrorLaunchOutOfResources = 701,
   kErrorMisalignedAddress = 716,
@@ -252,6 +253,7 @@ constexpr int kCrossCorrelation = 1;
   F(int, cuEventCreate, (EventHandle * event, unsigned flags))                                                 \
   F(int, cuEventRecord, (EventHandle event, StreamHandle stream))                                              \
   F(int, cuEventSynchronize, (EventHandle event))                                                              \
+  F(int, cuEventQuery, (EventHandle event))                                                                    \
   F(int, cuEventElapsedTime, (float* milliseconds, EventHandle begin, EventHandle end))                        \
   F(int, cuEventDestroy_v2, (EventHandle event))                                                               \
   F(int, cuModuleLoadData, (Module * module, const void* image))                                               \

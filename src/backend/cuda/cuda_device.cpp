@@ -104,10 +104,24 @@ class CudaRecording final : public Recording {
 
 }  // namespace
 
-CudaEvent::CudaEvent(const cuda::Api& api, unsigned flags) : api_(api) {
-  LATHE_CUDA(api_, cuEventCreate(&handle_, flags));
+CudaEvent::CudaEvent(CudaDevice& device, unsigned flags) : device_(device) {
+  LATHE_CUDA(device_.api(), cuEventCreate(&handle_, flags));
 }
-CudaEvent::~CudaEvent() { api_.cuEventDestroy_v2(handle_); }
+CudaEvent::~CudaEvent() { device_.api().cuEventDestroy_v2(handle_); }
+
+bool CudaEvent::reached() {
+  device_.enter();
+  const int status = device_.api().cuEventQuery(handle_);
+  if (status == cuda::kErrorNotReady) return false;
+  cuda::check_driver(device_.api(), status, "cuEventQuery");
+  return true;
+}
+
+void CudaEvent::hold() {
+  device_.enter();
+  ++device_.counters().back_pressure;
+  LATHE_CUDA(device_.api(), cuEventSynchronize(handle_));
+}
 
 CudaStream::CudaStream(CudaDevice& device) : device_(device) {
   LATHE_CUDA(device_.api(), cuStreamCreate(&handle_, cuda::kStreamNonBlocking));
@@ -146,6 +160,7 @@ void CudaStream::wait(Event& event) {
 
 void CudaStream::synchronize() {
   device_.enter();
+  ++device_.counters().blocking;
   LATHE_CUDA(device_.api(), cuStreamSynchronize(handle_));
 }
 
@@ -190,6 +205,7 @@ void CudaDevice::allocate(std::span<const int64_t> segment_bytes) {
           "cuda: cannot allocate a segment of {} bytes (arena {} bytes, device memory {} bytes): {}", bytes,
           std::accumulate(segment_bytes.begin(), segment_bytes.end(), int64_t{0}), target_.memory, name ? name : "?"));
     }
+    ++counters().allocations;
     segments_.push_back(address);
     segment_bytes_.push_back(bytes);
     LATHE_CUDA(api_, cuMemsetD8Async(address, 0, size, compute_->handle()));
@@ -199,13 +215,14 @@ void CudaDevice::allocate(std::span<const int64_t> segment_bytes) {
 
 std::unique_ptr<Event> CudaDevice::make_event() {
   enter();
-  return std::make_unique<CudaEvent>(api_, cuda::kEventDisableTiming);
+  return std::make_unique<CudaEvent>(*this, cuda::kEventDisableTiming);
 }
 
 std::byte* CudaDevice::allocate_staging(int64_t bytes) {
   enter();
   void* memory = nullptr;
   LATHE_CUDA(api_, cuMemHostAlloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1)), cuda::kHostAllocPortable));
+  ++counters().allocations;
   staging_.push_back(memory);
   return static_cast<std::byte*>(memory);
 }

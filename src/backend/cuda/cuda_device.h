@@ -17,12 +17,14 @@ class CudaDevice;
 
 class CudaEvent final : public Event {
  public:
-  CudaEvent(const cuda::Api&, unsigned flags);
+  CudaEvent(CudaDevice&, unsigned flags);
   ~CudaEvent() override;
+  bool reached() override;
+  void hold() override;
   cuda::EventHandle handle() const { return handle_; }
 
  private:
-  const cuda::Api& api_;
+  CudaDevice& device_;
   cuda::EventHandle handle_ = nullptr;
 };
 

@@ -21,6 +21,14 @@ int attribute(const cuda::Api& api, int what, cuda::DeviceId id) {
 
 std::string CudaInfo::architecture() const { return fmt::format("sm_{}{}", major, minor); }
 
+bool CudaInfo::usable() const { return major * 10 + minor >= kOldest; }
+
+std::string cuda_driver_text(const cuda::Api& api) {
+  int version = 0;
+  LATHE_CUDA(api, cuDriverGetVersion(&version));
+  return fmt::format("CUDA {}.{}", version / 1000, version % 1000 / 10);
+}
+
 std::vector<CudaInfo> cuda_devices(const cuda::Api& api, std::string* reason) {
   std::string ignored;
   std::string& why = reason ? *reason : ignored;
@@ -68,7 +76,7 @@ std::vector<CudaInfo> cuda_devices(const cuda::Api& api, std::string* reason) {
     d.memory_bus_bits = attribute(api, cuda::kMemoryBusWidth, d.id);
     all.push_back(std::move(d));
   }
-  if (std::ranges::all_of(all, [](const CudaInfo& d) { return d.major * 10 + d.minor < kOldest; })) {
+  if (std::ranges::all_of(all, [](const CudaInfo& d) { return !d.usable(); })) {
     why =
         fmt::format("{} has compute capability {}.{}; 7.0 or newer is needed", all[0].name, all[0].major, all[0].minor);
     return {};

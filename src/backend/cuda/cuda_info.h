@@ -17,7 +17,10 @@ struct CudaInfo {
   int multiprocessors = 0;
   int clock_khz = 0, memory_clock_khz = 0, memory_bus_bits = 0;
   std::string architecture() const;  // "sm_80"
+  bool usable() const;               // new enough
 };
+
+std::string cuda_driver_text(const cuda::Api&);  // "CUDA 12.4"
 
 // All devices in the driver's order: number i is "cuda:i". Empty, with a reason, where there are none.
 std::vector<CudaInfo> cuda_devices(const cuda::Api&, std::string* reason = nullptr);

@@ -32,7 +32,7 @@ Arena arena_for(int64_t n, int64_t workspace) {
 double seconds_per_product(CudaDevice& device, const CudaMatmul& product) {
   const cuda::Api& api = device.api();
   CudaStream& stream = as_cuda(device.stream(Lane::compute));
-  const CudaEvent begin(api, cuda::kEventDefault), end(api, cuda::kEventDefault);
+  const CudaEvent begin(device, cuda::kEventDefault), end(device, cuda::kEventDefault);
   product.run(stream.handle());  // loads the code
   LATHE_CUDA(api, cuEventRecord(begin.handle(), stream.handle()));
   for (int i = 0; i < kRepeats; ++i) product.run(stream.handle());

@@ -20,7 +20,7 @@ namespace lathe {
               F(clReleaseProgram) F(clCreateKernel) F(clReleaseKernel) F(clGetKernelWorkGroupInfo) F(clSetKernelArg) F(clEnqueueNDRangeKernel) \
                   F(clEnqueueReadBuffer) F(clEnqueueWriteBuffer) F(clEnqueueCopyBuffer) F(clEnqueueFillBuffer)     \
                       F(clEnqueueMapBuffer) F(clEnqueueUnmapMemObject) F(clEnqueueMarkerWithWaitList)              \
-                          F(clEnqueueBarrierWithWaitList) F(clReleaseEvent) F(clGetEventProfilingInfo) F(clFlush) F(clFinish)
+                          F(clEnqueueBarrierWithWaitList) F(clWaitForEvents) F(clGetEventInfo) F(clReleaseEvent) F(clGetEventProfilingInfo) F(clFlush) F(clFinish)
 
 struct OpenClApi {
 #define LATHE_DECLARE(name) decltype(&::name) name = nullptr;

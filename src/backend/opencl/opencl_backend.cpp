@@ -33,7 +33,10 @@ class OpenClBackend final : public Backend {
       list.push_back(
           {fmt::format("opencl:{}", list.size()),
            fmt::format("{} ({})", device_text(id.device, CL_DEVICE_NAME), platform_text(id.platform, CL_PLATFORM_NAME)),
-           static_cast<int64_t>(device_number<cl_ulong>(id.device, CL_DEVICE_GLOBAL_MEM_SIZE))});
+           static_cast<int64_t>(device_number<cl_ulong>(id.device, CL_DEVICE_GLOBAL_MEM_SIZE)),
+           fmt::format("{} ({})", device_text(id.device, CL_DRIVER_VERSION),
+                       device_text(id.device, CL_DEVICE_VERSION)),
+           !is_cpu(id.device), opencl_unusable(id.device)});
     return list;
   }
 
@@ -74,6 +77,7 @@ OpenClDeviceOptions opencl_device_options(int index) {
   const OpenClDeviceId& id = all[static_cast<size_t>(index)];
   o.cache_folder = cache_folder(id);
   o.style = style_of(id);
+  o.trace = std::getenv("LATHE_OPENCL_TRACE") != nullptr;
   // Stored sizes that do not fit (any more) are as good as none.
   const auto tiles = opencl_tile_store(index, *o.style).load();
   const OpenClLimits limits = opencl_limits(id.device);

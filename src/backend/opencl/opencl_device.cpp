@@ -18,7 +18,10 @@ OpenClDeviceId find_device(int index) {
   if (index < 0 || index >= static_cast<int>(all.size()))
     throw DeviceError(fmt::format("opencl:{}: there {} {} device{}; `lathe devices` lists them", index,
                                   all.size() == 1 ? "is" : "are", all.size(), all.size() == 1 ? "" : "s"));
-  return all[static_cast<size_t>(index)];
+  const OpenClDeviceId id = all[static_cast<size_t>(index)];
+  if (const std::string why = opencl_unusable(id.device); !why.empty())
+    throw DeviceError(fmt::format("opencl:{} ({}): {}", index, device_text(id.device, CL_DEVICE_NAME), why));
+  return id;
 }
 
 ClContext make_context(OpenClDeviceId id) {
@@ -128,6 +131,21 @@ class OpenClStream::Traced {
   cl_event event_ = nullptr;
 };
 
+bool OpenClEvent::reached() {
+  if (!event) return true;
+  cl_int status = CL_COMPLETE;
+  LATHE_CL(opencl_api().clGetEventInfo(event.get(), CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, nullptr));
+  if (status < 0) check_opencl(status, "a command");
+  return status == CL_COMPLETE;
+}
+
+void OpenClEvent::hold() {
+  if (!event) return;
+  ++counters_.back_pressure;
+  const cl_event marker = event.get();
+  LATHE_CL(opencl_api().clWaitForEvents(1, &marker));
+}
+
 OpenClStream::OpenClStream(OpenClDevice& device, Lane lane, cl_context context, cl_device_id id, bool trace)
     : device_(device), lane_(lane), trace_(trace) {
   cl_int status = CL_SUCCESS;
@@ -232,13 +250,14 @@ void OpenClDevice::allocate(std::span<const int64_t> segment_bytes) {
     if (status == CL_SUCCESS)
       status = cl.clEnqueueFillBuffer(compute_.queue(), buffer.get(), &zero, 1, 0, size, 0, nullptr, nullptr);
     if (status == CL_SUCCESS) status = cl.clFinish(compute_.queue());
+    ++counters().blocking;
     if (status != CL_SUCCESS)
       throw DeviceError(
           fmt::format("opencl: cannot allocate a segment of {} bytes (arena {} bytes, device memory {} bytes, largest "
                       "allocation {} bytes): {}",
                       bytes, std::accumulate(segment_bytes.begin(), segment_bytes.end(), int64_t{0}), target_.memory,
                       target_.largest_allocation, opencl_error_name(status)));
-    ++counters_.allocations;
+    ++counters().allocations;
     segments_.push_back(std::move(buffer));
     segment_bytes_.push_back(bytes);
   }
@@ -251,13 +270,14 @@ std::byte* OpenClDevice::allocate_staging(int64_t bytes) {
   Staging s;
   s.buffer =
       ClBuffer(cl.clCreateBuffer(context_.get(), CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, size, nullptr, &status));
+  ++counters().blocking;
   if (status == CL_SUCCESS)
     s.mapped = cl.clEnqueueMapBuffer(transfer_.queue(), s.buffer.get(), CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, size, 0,
                                      nullptr, nullptr, &status);
   if (status != CL_SUCCESS)
     throw DeviceError(
         fmt::format("opencl: cannot allocate {} bytes of staging memory: {}", bytes, opencl_error_name(status)));
-  ++counters_.allocations;
+  ++counters().allocations;
   staging_.push_back(std::move(s));
   return static_cast<std::byte*>(staging_.back().mapped);
 }

@@ -17,7 +17,13 @@ class OpenClDevice;
 
 class OpenClEvent final : public Event {
  public:
+  explicit OpenClEvent(DeviceCounters& counters) : counters_(counters) {}
+  bool reached() override;
+  void hold() override;
   ClEvent event;  // of the latest record(); none before
+
+ private:
+  DeviceCounters& counters_;
 };
 
 // When a command ran, in the device's nanoseconds.
@@ -25,13 +31,6 @@ struct OpenClSpan {
   std::string what;  // "copy_in", "copy_out", "copy" or the name of a kernel
   Lane lane = Lane::compute;
   uint64_t start = 0, end = 0;
-};
-
-// Calls since the device was opened.
-struct OpenClCounters {
-  int64_t launches = 0;
-  int64_t blocking = 0;     // that wait for the device
-  int64_t allocations = 0;  // of device or staging memory
 };
 
 class OpenClStream final : public Stream {
@@ -67,21 +66,20 @@ struct OpenClDeviceOptions {
 
 class OpenClDevice final : public Device {
  public:
-  // DeviceError when there is no device of that number.
+  // DeviceError when there is no device of that number, or it cannot be used.
   OpenClDevice(const OpenClDeviceOptions&, Target);
   ~OpenClDevice() override;
 
   const Target& target() const override { return target_; }
   void allocate(std::span<const int64_t> segment_bytes) override;
   Stream& stream(Lane lane) override { return lane == Lane::compute ? compute_ : transfer_; }
-  std::unique_ptr<Event> make_event() override { return std::make_unique<OpenClEvent>(); }
+  std::unique_ptr<Event> make_event() override { return std::make_unique<OpenClEvent>(counters()); }
   std::byte* allocate_staging(int64_t bytes) override;
 
   KernelLibrary& library() { return library_; }
   LaunchStyle style() const { return tiles_.style; }
   const ProductTiles& tiles() const { return tiles_; }
   std::vector<OpenClSpan> spans() const;  // when traced and both streams have been waited for
-  OpenClCounters& counters() { return counters_; }
   const OpenClLimits& limits() const { return limits_; }
   cl_device_id id() const { return id_.device; }
   cl_mem segment(const Buffer&) const;  // InternalError when the buffer does not lie within the arena
@@ -93,7 +91,6 @@ class OpenClDevice final : public Device {
   OpenClDeviceId id_;
   Target target_;
   ClContext context_;
-  OpenClCounters counters_;
   OpenClLimits limits_;
   ProductTiles tiles_;
   KernelLibrary library_;

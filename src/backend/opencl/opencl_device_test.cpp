@@ -111,7 +111,7 @@ TEST(OpenClDevice, EventsOrderTheQueues) {
   }
   kernels[0]->run(compute);
   compute.synchronize();  // compiled
-  const OpenClCounters before = device->counters();
+  const DeviceCounters before = device->counters();
   for (size_t i = 0; i < kSteps; ++i) {
     const size_t turn = i % 2;
     transfer.wait(*consumed[turn]);  // nothing to wait for in the first round

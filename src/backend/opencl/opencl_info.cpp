@@ -51,6 +51,16 @@ bool is_cpu(cl_device_id device) {
   return (device_number<cl_device_type>(device, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU) != 0;
 }
 
+std::string opencl_unusable(cl_device_id device) {
+  if (!device_number<cl_bool>(device, CL_DEVICE_AVAILABLE)) return "its driver says that it is not available";
+  const std::string version = device_text(device, CL_DEVICE_VERSION);  // "OpenCL 1.2 ..."
+  int major = 0, minor = 0;
+  if (std::sscanf(version.c_str(), "OpenCL %d.%d", &major, &minor) == 2 && major * 10 + minor < 12)
+    return fmt::format("its driver offers OpenCL {}.{}; 1.2 or newer is needed, install a newer driver", major, minor);
+  if (!device_number<cl_bool>(device, CL_DEVICE_COMPILER_AVAILABLE)) return "its driver has no compiler of kernels";
+  return "";
+}
+
 std::string device_identity(cl_device_id device) {
   std::string text;
   for (const cl_device_info what : {CL_DEVICE_NAME, CL_DEVICE_VENDOR, CL_DEVICE_VERSION, CL_DRIVER_VERSION})

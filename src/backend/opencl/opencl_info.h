@@ -28,6 +28,7 @@ T device_number(cl_device_id device, cl_device_info what) {
 }
 
 bool is_cpu(cl_device_id);
+std::string opencl_unusable(cl_device_id);  // why Lathe cannot compute with it; empty: it can
 std::string device_identity(cl_device_id);  // of device and driver: what compiled programs depend on
 
 // What one group and one allocation may take: what the device says, or less where LATHE_OPENCL_LIMITS =

@@ -1,0 +1,210 @@
+// Devices as users meet them: the list, the choice, what is said when one is missing, too old, or lost in the middle of
+// a run. The layer in tests/opencl_layer stands between the program and the OpenCL driver.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "backend/backend.h"
+#include "device_training.h"
+#include "process.h"
+
+namespace lathe::test {
+namespace {
+
+using Words = std::vector<std::string>;
+
+Words with_layer(const std::string& orders) {
+  return {std::string("OPENCL_LAYERS=") + LATHE_OPENCL_LAYER, "LATHE_LAYER=" + orders};
+}
+
+// A short run of the mlp recipe; `more` are further arguments.
+Words training(const std::string& out, int steps, const Words& more) {
+  Words args{"train", "mlp", "--quiet", "--out", out};
+  for (const std::string& s :
+       {std::string("data.source=synthetic"), std::string("data.train_samples=96"), std::string("data.test_samples=16"),
+        std::string("train.batch_size=16"), std::string("model.hidden=[32]"), std::string("train.eval_every=0"),
+        std::string("train.log_every=1"), std::string("checkpoint.every_epochs=0"),
+        "train.steps=" + std::to_string(steps)})
+    args.insert(args.end(), {"--set", s});
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+std::map<std::string, long> counts(const std::string& path) {
+  std::map<std::string, long> out;
+  std::ifstream file(path);
+  std::string name;
+  for (long n = 0; file >> name >> n;) out[name] = n;
+  return out;
+}
+
+class Devices : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (find_backend("opencl").devices().empty()) GTEST_SKIP() << find_backend("opencl").unavailable_reason();
+    if (auto_device() != "cpu") GTEST_SKIP() << "written for a machine without accelerators";
+  }
+};
+
+TEST_F(Devices, TheListSaysWhatTheyAre) {
+  const Outcome r = run_lathe({"devices", "--json"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  int seen = 0;
+  for (const auto& d : nlohmann::json::parse(r.out)) {
+    if (!d["available"].get<bool>()) continue;
+    EXPECT_EQ(d["auto"].get<bool>(), d["name"] == "cpu") << "a processor behind OpenCL is not taken";
+    EXPECT_FALSE(d["types"].empty());
+    if (d["name"] == "cpu") {
+      EXPECT_FALSE(d.contains("host_to_device_gbs")) << "its memory is the host's";
+      ++seen;
+    } else if (d["name"] == "opencl:0") {
+      EXPECT_NE(d["driver"].get<std::string>().find("OpenCL"), std::string::npos) << d["driver"];
+      for (const char* rate : {"gemm_gflops", "bandwidth_gbs", "host_to_device_gbs", "device_to_host_gbs"})
+        EXPECT_GT(d[rate].get<double>(), 0.01) << rate;
+      ++seen;
+    }
+  }
+  EXPECT_EQ(seen, 2);
+  const Outcome fast = run_lathe({"devices", "--no-measure"});
+  EXPECT_NE(fast.out.find("; --device auto takes it\n"), std::string::npos) << fast.out;
+  EXPECT_NE(fast.out.find("driver "), std::string::npos) << fast.out;
+  EXPECT_EQ(fast.out.find("measured"), std::string::npos) << fast.out;
+}
+
+TEST_F(Devices, MistakesAreNamed) {
+  const TempDir dir;
+  std::ofstream(dir.path("libOpenCL.so.1")) << "no library";
+  struct Row {
+    Words args, env;
+    int code;
+    Words parts;
+  };
+  const Row rows[] = {
+      {{"train", "--device", "foo"}, {}, 64, {"--device: expected auto, cpu", "\"foo\"", "here are: cpu, opencl:0 ("}},
+      {{"eval", "x", "--device", "opencl:x"}, {}, 64, {"--device: expected", "opencl:x"}},
+      {{"bench", "step", "mlp", "--device", "cpu:1"}, {}, 64, {"--device: expected", "cpu:1"}},
+      {{"train", "--set", "device=foo"}, {}, 78, {"--set device.name: expected \"auto\", \"cpu\""}},
+      {training(dir.path("a"), 1, {"--device", "opencl:7"}),
+       {},
+       71,
+       {"opencl:7: no such device; here are: cpu, opencl:0 (", "--device, or auto, which takes cpu"}},
+      {training(dir.path("b"), 1, {"--device", "cuda"}), {}, 71, {"cuda: not available: ", "here are: cpu"}},
+      {{"selftest", "--device", "cuda:1"}, {}, 71, {"cuda: not available: ", "here are: cpu"}},
+      {training(dir.path("c"), 1, {"--device", "opencl"}),
+       with_layer("old"),
+       71,
+       {"opencl:0 (", "its driver offers OpenCL 1.1; 1.2 or newer is needed", "here are: cpu;"}},
+      {{"devices", "--no-measure"}, with_layer("old"), 0, {"not available: its driver offers OpenCL 1.1"}},
+      {training(dir.path("d"), 1, {"--device", "opencl"}),
+       {"OCL_ICD_VENDORS=" + dir.path("none")},
+       71,
+       {"opencl: not available: the OpenCL loader found no driver", "here are: cpu;"}},
+      {training(dir.path("e"), 1, {"--device", "opencl"}),
+       {"LD_LIBRARY_PATH=" + dir.path()},
+       71,
+       {"opencl: not available: no OpenCL loader", "here are: cpu;"}},
+  };
+  for (const Row& row : rows) {
+    const Outcome r = run_lathe(row.args, row.env);
+    std::string command;
+    for (const std::string& a : row.args) command += " " + a;
+    EXPECT_EQ(r.code, row.code) << command << "\n" << r.err;
+    for (const std::string& part : row.parts)
+      EXPECT_NE((r.out + r.err).find(part), std::string::npos) << command << ": no \"" << part << "\" in\n"
+                                                               << r.out << r.err;
+  }
+  for (const char* run : {"a", "b", "c", "d", "e"})
+    EXPECT_FALSE(std::filesystem::exists(dir.path(run))) << "a run that cannot start leaves nothing behind";
+}
+
+TEST_F(Devices, AutoIsResolvedAndKept) {
+  const TempDir dir;
+  const auto device_of = [](const std::string& run) {
+    const std::string text = read_file(run + "/recipe.toml");
+    const size_t at = text.find("name = \"", text.find("[device]"));
+    return text.substr(at, text.find('\n', at) - at);
+  };
+  ASSERT_EQ(run_lathe(training(dir.path("cpu"), 2, {"--device", "auto"})).code, 0);
+  EXPECT_EQ(device_of(dir.path("cpu")), "name = \"cpu\"");
+
+  Words gpu = with_layer("gpu");
+  gpu.push_back("LATHE_OPENCL_FORM=narrow");  // compiled for the other tests already
+  Outcome r = run_lathe(training(dir.path("card"), 2, {"--set", "device=auto", "--json"}), gpu);
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(nlohmann::json::parse(r.out)["device"], "opencl:0");
+  EXPECT_EQ(device_of(dir.path("card")), "name = \"opencl:0\"");
+  // auto goes on where the run was, even though it would be the cpu for a new run.
+  r = run_lathe(training(dir.path("card"), 3, {"--device", "auto", "--resume", "--json"}));
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(nlohmann::json::parse(r.out)["device"], "opencl:0");
+
+  const Words gone{"OCL_ICD_VENDORS=" + dir.path("none")};
+  for (const Words& args : {Words{"train", "--resume", "--out", dir.path("card"), "--set", "train.steps=4"},
+                            Words{"eval", dir.path("card")}}) {
+    r = run_lathe(args, gone);
+    EXPECT_EQ(r.code, 71) << r.err;
+    EXPECT_NE(r.err.find("opencl: not available: "), std::string::npos) << r.err;
+    EXPECT_NE(r.err.find("choose one of them with --device"), std::string::npos) << r.err;
+  }
+  r = run_lathe({"train", "--resume", "--out", dir.path("card"), "--set", "train.steps=4", "--device", "auto"}, gone);
+  EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_NE(r.out.find("results will differ in the last bits"), std::string::npos) << r.out << r.err;
+  EXPECT_EQ(device_of(dir.path("card")), "name = \"cpu\"");
+  EXPECT_EQ(run_lathe({"eval", dir.path("card")}, gone).code, 0);
+}
+
+// The driver answers with an error in the middle of a run, at a launch, at a question or at a wait.
+TEST_F(Devices, LostInTheMiddle) {
+  const TempDir dir;
+  constexpr int kSteps = 16;
+  const Words run{"--device", "opencl", "--set", "checkpoint.every_steps=4"};
+  ASSERT_EQ(run_lathe(training(dir.path("whole"), kSteps, run), with_layer("count:" + dir.path("counts"))).code, 0);
+  const auto calls = counts(dir.path("counts"));
+  const std::string weights = read_file(newest_checkpoint(dir.path("whole")) + "/model.safetensors");
+  const std::string log = read_file(dir.path("whole/metrics.jsonl"));
+  ASSERT_FALSE(weights.empty());
+  struct Fault {
+    const char *call, *code, *name;
+    double at;
+  };
+  for (const Fault& f : {Fault{"clEnqueueNDRangeKernel", "-5", "CL_OUT_OF_RESOURCES", 0.7},
+                         Fault{"clGetEventInfo", "-14", "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST", 0.7},
+                         Fault{"clFinish", "-2", "CL_DEVICE_NOT_AVAILABLE", 0.8}}) {
+    const std::string out = dir.path(f.call);
+    const long at = static_cast<long>(f.at * static_cast<double>(calls.at(f.call)));
+    const Outcome r = run_lathe(training(out, kSteps, run),
+                                with_layer("fail:" + std::string(f.call) + ":" + std::to_string(at) + ":" + f.code));
+    EXPECT_EQ(r.code, 71) << f.call << " " << r.err;
+    for (const std::string& part : {std::string("opencl: lost in step "), std::string(f.name),
+                                    "is intact: go on with --resume --out " + out, std::string("--device")})
+      EXPECT_NE(r.err.find(part), std::string::npos) << f.call << ": no \"" << part << "\" in " << r.err;
+    EXPECT_NE(newest_checkpoint(out), "") << f.call;
+    const Outcome again = run_lathe({"train", "--quiet", "--resume", "--out", out});
+    EXPECT_EQ(again.code, 0) << again.err;
+    EXPECT_TRUE(weights == read_file(newest_checkpoint(out) + "/model.safetensors")) << f.call;
+    EXPECT_TRUE(log == read_file(out + "/metrics.jsonl")) << f.call;
+  }
+}
+
+// Counted outside of Lathe: 24 more steps, a log line each, block not once more. What they may do is wait for room.
+TEST_F(Devices, StepsDoNotBlock) {
+  const TempDir dir;
+  std::map<int, std::map<std::string, long>> calls;
+  for (const int steps : {16, 40}) {
+    const std::string file = dir.path("counts" + std::to_string(steps));
+    const Outcome r = run_lathe(training(dir.path(std::to_string(steps)), steps, {"--device", "opencl"}),
+                                with_layer("count:" + file));
+    ASSERT_EQ(r.code, 0) << r.err;
+    calls[steps] = counts(file);
+  }
+  EXPECT_GT(calls[40]["clEnqueueNDRangeKernel"], calls[16]["clEnqueueNDRangeKernel"] + 24);
+  EXPECT_EQ(calls[40]["clFinish"], calls[16]["clFinish"]);
+  EXPECT_EQ(calls[40]["blocking_copy"], calls[16]["blocking_copy"]);
+  EXPECT_LE(calls[40]["clWaitForEvents"], calls[16]["clWaitForEvents"] + 2 * 24);
+}
+
+}  // namespace
+}  // namespace lathe::test

@@ -1,0 +1,122 @@
+// The step as a pipeline, through the trainer: the host gives steps to the device without waiting for them, the input
+// of the next step moves while a step computes, and a bad step is still named by its own number.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+
+#include "backend/opencl/opencl_device.h"
+#include "process.h"
+#include "train/trainer.h"
+
+namespace lathe {
+namespace {
+
+using test::TempDir;
+
+class OpenClPipeline : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (find_backend("opencl").devices().empty()) GTEST_SKIP() << find_backend("opencl").unavailable_reason();
+  }
+  // Few samples for many weights: the loader is ahead of the device, whatever else the machine does.
+  static Recipe recipe(const Sets& more) {
+    Sets all{"device=opencl",        "data.source=synthetic",     "data.train_samples=128",
+             "data.test_samples=16", "train.batch_size=16",       "train.eval_every=0",
+             "train.log_every=1000", "checkpoint.every_epochs=0", "model.hidden=[1024,1024]",
+             "train.steps=48"};
+    all.insert(all.end(), more.begin(), more.end());
+    return load_recipe("mlp", all);
+  }
+  const TempDir dir_;
+};
+
+TEST_F(OpenClPipeline, TheHostIsAhead) {
+  TrainOptions o;
+  o.out = dir_.path("run");
+  o.quiet = true;
+  DeviceCounters before;
+  int64_t ahead = 0, steps = 0;
+  o.on_step = [&](int64_t step, Executor& e) {
+    const DeviceCounters now = e.device().counters();
+    if (step > 2 && step < 48) {  // the first is waited for, and so is the last
+      EXPECT_EQ(now.blocking, before.blocking) << "step " << step;
+      EXPECT_EQ(now.allocations, before.allocations) << "step " << step;
+      EXPECT_GT(now.launches, before.launches) << "step " << step;
+      // A wait for room, in the queue of runs or for the batch: with three runs behind the one that is waited for.
+      EXPECT_LE(now.back_pressure, before.back_pressure + 2) << "step " << step;
+      ahead += !e.is_done(step - 1);
+      ++steps;
+    }
+    before = now;
+  };
+  train(recipe({}), o);
+  EXPECT_EQ(steps, 45);
+  EXPECT_GE(ahead, steps * 3 / 4) << "when a step was given, the device was still busy with it";
+}
+
+TEST_F(OpenClPipeline, InputsMoveWhileTheStepBeforeComputes) {
+  setenv("LATHE_OPENCL_TRACE", "1", 1);
+  TrainOptions o;
+  o.out = dir_.path("run");
+  o.quiet = true;
+  std::vector<OpenClSpan> copies, kernels;
+  o.on_step = [&](int64_t step, Executor& e) {
+    if (step != 48) return;
+    auto* device = dynamic_cast<OpenClDevice*>(&e.device());
+    ASSERT_TRUE(device);
+    for (const Lane lane : {Lane::compute, Lane::transfer}) device->stream(lane).synchronize();
+    for (const OpenClSpan& s : device->spans())
+      if (s.lane == Lane::transfer && s.what == "copy_in")
+        copies.push_back(s);
+      else if (s.lane == Lane::compute && s.what.rfind("copy", 0) != 0)
+        kernels.push_back(s);
+  };
+  train(recipe({}), o);
+  unsetenv("LATHE_OPENCL_TRACE");
+  ASSERT_FALSE(copies.empty());
+  ASSERT_EQ(copies.size() % 48, 0u);
+  ASSERT_EQ(kernels.size() % 48, 0u);
+  const size_t inputs = copies.size() / 48, launches = kernels.size() / 48;
+  int early = 0;
+  for (size_t n = 1; n < 48; ++n) early += copies[n * inputs].start < kernels[n * launches - 1].end;
+  EXPECT_GE(early, 47 * 3 / 4) << "of 47 steps";
+}
+
+// The host hears of step 5 when the next ones are under way: it still names step 5, and keeps nothing that came after.
+TEST_F(OpenClPipeline, ABadStepIsNamed) {
+  struct Row {
+    const char *policy, *step, *count;
+  };
+  for (const Row& row :
+       {Row{"stop", "step 5: ", "1 refused in a row"}, Row{"skip", "step 7: ", "3 refused in a row"}}) {
+    TrainOptions o;
+    o.out = dir_.path(row.policy);
+    o.quiet = true;
+    o.on_step = [](int64_t step, Executor& e) {
+      if (step != 4) return;
+      for (const Port& p : e.set().state) {
+        if (p.name.find("bias") == std::string::npos || p.type.dtype != DType::f32) continue;
+        std::vector<float> bad(static_cast<size_t>(p.type.numel()), std::numeric_limits<float>::quiet_NaN());
+        return e.write_state(p.name, std::as_bytes(std::span(bad)));
+      }
+      FAIL() << "no bias";
+    };
+    try {
+      Sets sets{std::string("train.on_nan=") + row.policy, "checkpoint.every_steps=3"};
+      if (std::string(row.policy) == "skip") sets.push_back("train.nan_patience=3");
+      train(recipe(sets), o);
+      ADD_FAILURE() << "expected the run to stop";
+    } catch (const UserError& e) {
+      EXPECT_EQ(e.exit_code(), Exit::bad_data);
+      EXPECT_NE(std::string(e.what()).find(row.step), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find(row.count), std::string::npos) << e.what();
+    }
+    const std::string newest = test::newest_checkpoint(o.out);
+    EXPECT_EQ(newest.back(), std::string(row.policy) == "stop" ? '3' : '6') << newest;
+  }
+}
+
+}  // namespace
+}  // namespace lathe
