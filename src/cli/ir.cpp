@@ -82,7 +82,7 @@ void add_ir(CLI::App& app, int&) {
         dump->pass(p, before, after);
       };
     }
-    const Graph g = run_pipeline(std::move(steps[at].graph), {find_backend(device.backend).target({device.index, 1})},
+    const Graph g = run_pipeline(std::move(steps[at].graph), {find_backend(device.backend).target({device.index, 1}), precision_of(r)},
                                  options, &reports);
     if (!o->time) {
       if (o->dump.empty())

@@ -51,6 +51,14 @@ class StepBuilder {
     return sum_all(l) * scale;
   }
 
+  Values gradients(Value loss) {
+    Origin origin(b_, "loss");
+    if (c_.gradient_scale == 1) return grad(loss, net_.params());
+    Values g = grad(loss * c_.gradient_scale, net_.params());
+    for (Value& v : g) v = v * (1 / c_.gradient_scale);
+    return g;
+  }
+
   std::vector<StateSpec> param_specs() const {
     std::vector<StateSpec> out;
     for (const StateSpec& s : net_.specs())
@@ -142,7 +150,7 @@ Step train_step(const StepConfig& c, const TensorType& x, int64_t batch) {
   StepBuilder s(c, "train", Mode::train);
   const Value loss = s.scaled_loss(x, batch);
   std::vector<StateSpec> state = s.net().specs();
-  s.apply(grad(loss, s.net().params()), loss, state);
+  s.apply(s.gradients(loss), loss, state);
   s.apply_buffers(loss);
   s.b().output(loss, OutputKind::metric, "loss");
   return {s.b().finish(), std::move(state)};
@@ -152,7 +160,7 @@ Step accumulate_step(const StepConfig& c, const TensorType& x, int64_t batch) {
   StepBuilder s(c, "accumulate", Mode::train);
   const Value loss = s.scaled_loss(x, batch);
   std::vector<StateSpec> state = s.net().specs();
-  const Values g = grad(loss, s.net().params());
+  const Values g = s.gradients(loss);
   const auto sums = accumulators(s.param_specs());
   for (size_t i = 0; i < g.size(); ++i) {
     const Value sum = s.b().input(sums[i].type, InputKind::gradient, sums[i].name);

@@ -21,6 +21,9 @@ struct StepConfig {
   // false ("after_all"): one finite flag over all gradients gates every update. true ("at_gradient"): each tensor is
   // updated as soon as its gradient is known, gated by the loss and its own flag, so gradients do not live together.
   bool at_gradient = false;
+  // Gradients are those of the loss times this, divided by it again in f32: keeps small ones within f16. A power of two
+  // changes no bit of an f32 or bf16 gradient.
+  double gradient_scale = 1;
 };
 
 struct Step {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/cast.h"
 #include "ops/elementwise.h"
 #include "ops/full.h"
 #include "ops/matmul.h"
@@ -22,7 +23,8 @@ void check(const char* op, ArgTypes heads, const AttentionParams& p) {
   LATHE_USER_CHECK(std::isfinite(p.scale), "{}: scale {} is not finite", op, p.scale);
 }
 
-TensorType rows_of(const TensorType& q) { return {q.dtype, {q.shape[0], q.shape[1], q.shape[2]}}; }
+// Of lse: never 16 bits, for exp(score - lse) would lose what they cannot hold.
+TensorType rows_of(const TensorType& q) { return {compute_type(q.dtype), {q.shape[0], q.shape[1], q.shape[2]}}; }
 
 // [B, H, T, T], masked.
 Value scores(Builder& b, Value q, Value k, const AttentionParams& p) {
@@ -59,10 +61,11 @@ struct Attention {
   }
 
   static Values expand(Builder& b, ArgValues x, const Params& p) {
-    const Value s = scores(b, x[0], x[1], p);
+    const DType wide = compute_type(x[0].dtype());
+    const Value s = scores(b, cast(x[0], wide), cast(x[1], wide), p);
     const Value top = reduce_max(s, {-1}, true);
     const Value lse = reshape(top + log(reduce_sum(exp(s - top), {-1}, true)), rows_of(x[0].type()).shape);
-    return {matmul(probabilities(s, lse), x[2]), lse};
+    return {cast(matmul(probabilities(s, lse), cast(x[2], wide)), x[2].dtype()), lse};
   }
 
   // lse receives a cotangent only when attention_grad, which reads it, is differentiated again.
@@ -77,9 +80,10 @@ struct Attention {
       dv = d[2];
     }
     if (v.has_dy(1)) {
-      const Value prob = probabilities(scores(v.b, q, k, p), v.y[1]);
+      const Value wide_q = cast(q, v.y[1].dtype()), wide_k = cast(k, v.y[1].dtype());
+      const Value prob = probabilities(scores(v.b, wide_q, wide_k, p), v.y[1]);
       const Value ds = prob * reshape(v.dy(1) * p.scale, prob.shape().with_dim(-1, 1));
-      const Value q_part = matmul(ds, k), k_part = matmul(ds, q, true);
+      const Value q_part = cast(matmul(ds, wide_k), q.dtype()), k_part = cast(matmul(ds, wide_q, true), k.dtype());
       dq = dq ? dq + q_part : q_part;
       dk = dk ? dk + k_part : k_part;
     }
@@ -132,11 +136,12 @@ struct AttentionGrad {
   }
 
   static Values expand(Builder& b, ArgValues x, const Params& p) {
-    const Value dy = x[0], q = x[1], k = x[2], v = x[3], y = x[4];
+    const DType given = x[1].dtype(), wide = compute_type(given);
+    const Value dy = cast(x[0], wide), q = cast(x[1], wide), k = cast(x[2], wide), v = cast(x[3], wide), y = cast(x[4], wide);
     const Value prob = probabilities(scores(b, q, k, p), x[5]);
     const Value dprob = matmul(dy, v, false, true);
     const Value ds = prob * (dprob - reduce_sum(dy * y, {-1}, true)) * p.scale;
-    return {matmul(ds, k), matmul(ds, q, true), matmul(prob, dy, true)};
+    return {cast(matmul(ds, k), given), cast(matmul(ds, q, true), given), cast(matmul(prob, dy, true), given)};
   }
 
   static void reference(RefOuts out, RefIns x, const Params& p) {
@@ -172,6 +177,8 @@ struct AttentionGrad {
       const SampleInput in = s.inputs[0];
       out.push_back({s.label, {in, in, in, in, in, {rows_of(in.type), 2, 4}}, s.params});
     }
+    const SampleInput half{{DType::f16, {1, 2, 9, 16}}};
+    out.push_back({"f16", {half, half, half, half, half, {rows_of(half.type), 2, 4}}, make_params(Params{true, 0.25})});
     return out;
   }
 };

@@ -19,10 +19,13 @@ struct Cast {
   }
   static std::vector<Sample> samples() {
     std::vector<Sample> out;
-    for (DType to : {DType::f32, DType::i32, DType::i64, DType::u8, DType::b8})
+    for (DType to : {DType::f32, DType::i32, DType::i64, DType::u8, DType::b8, DType::f16, DType::bf16})
       out.push_back({"f32", {{{DType::f32, {3, 5}}, 0, 200}}, make_params(Params{to})});
     out.push_back({"u8", {{{DType::u8, {4, 6}}, 0, 255}}, make_params(Params{DType::f32})});
     out.push_back({"i32", {{{DType::i32, {4, 6}}, -9, 9}}, make_params(Params{DType::f32})});
+    for (DType from : {DType::f16, DType::bf16})
+      for (DType to : {DType::f32, DType::i32, DType::b8, DType::f16, DType::bf16})
+        out.push_back({std::string(to_string(from)), {{{from, {3, 5}}, -9, 200}}, make_params(Params{to})});
     out.push_back({"bool", {{{DType::b8, {4, 6}}, 0, 1}}, make_params(Params{DType::f32})});
     return out;
   }

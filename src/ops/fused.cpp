@@ -4,6 +4,7 @@
 
 #include "ir/interpret.h"
 #include "ir/rewrite.h"
+#include "ops/cast.h"
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
 
@@ -71,6 +72,15 @@ struct Fused {
     add("value_and_sum", "loop", {m, col}, [](const Values& x) -> Values {
       const Value e = exp(x[0] - x[1]);
       return {e, reduce_sum(e, {1}, true)};
+    });
+    // 16-bit values are rounded between the nodes too: each of these differs without it.
+    const TensorType h{DType::f16, {6, 300}}, bf{DType::bf16, {6, 300}};
+    add("chain_f16", "loop", {h, {DType::f16, {300}}},
+        [](const Values& x) -> Values { return {(x[0] * x[1] + 0.3) * x[0]}; });
+    add("sums_bf16", "loop", {bf, {DType::bf16, {6, 1}}},
+        [](const Values& x) -> Values { return {reduce_sum(square(x[0]) * x[1], {0}) * 0.3}; });
+    add("widened", "loop", {bf, h}, [](const Values& x) -> Values {
+      return {cast(exp(cast(x[0], DType::f32) - cast(x[1], DType::f32)) * 0.7, DType::bf16)};
     });
     return out;
   }

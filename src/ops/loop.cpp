@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "ir/builder.h"
 #include "ops/broadcast.h"
@@ -29,11 +30,11 @@ class Lowering {
       const auto& p = reduce_->get<ReduceParams>();
       out_.reduce = reduce_->is("reduce_sum") ? LoopReduce::sum : LoopReduce::max;
       out_.axes = p.axes;
-      out_.reduce_dtype = g_.type(reduce_->outputs[0]).dtype;
+      out_.reduce_dtype = compute_type(g_.type(reduce_->outputs[0]).dtype);
       Ints kept = out_.domain.to_ints();
       for (int64_t a : p.axes) kept[static_cast<size_t>(a)] = 1;
       out_.reduced = Shape(kept);
-      out_.reduce_instr = emit(out_.map, reduce_->inputs[0], out_.domain, false);
+      out_.reduce_instr = emit_operand(out_.map, reduce_->inputs[0], out_.domain, false);
     }
     for (size_t i = 0; i < g_.outputs.size(); ++i) {
       const ValueId v = g_.outputs[i].value;
@@ -79,7 +80,22 @@ class Lowering {
     return depends_[v] = result;
   }
 
+  // As emit, with the value as a reader of it in the graph would see it: rounded where its type has 16 bits.
+  int32_t emit_operand(LoopSection& section, ValueId v, const Shape& domain, bool after) {
+    const int32_t raw = emit(section, v, domain, after);
+    const DType t = g_.type(v).dtype;
+    if (!is_16bit(t)) return raw;
+    if (const auto it = exact_.find({raw, after}); it != exact_.end() && it->second == t) return raw;
+    auto& rounded = rounded_[{raw, after, t}];
+    if (rounded == 0) {
+      rounded = 1 + push(section, {.op = t == DType::f16 ? ScalarOp::round_f16 : ScalarOp::round_bf16, .a = raw});
+      exact_[{rounded - 1, after}] = t;
+    }
+    return rounded - 1;
+  }
+
   // Emits the instructions for value v read over `domain`; in the tail, the domain's shape may drop the reduced axes.
+  // 16-bit values come in f32, rounded or not: who stores them rounds, other readers take emit_operand.
   int32_t emit(LoopSection& section, ValueId v, const Shape& domain, bool after) {
     const auto key = std::pair(v, after);
     if (const auto it = emitted_.find(key); it != emitted_.end()) return it->second;
@@ -91,15 +107,19 @@ class Lowering {
       const Node& n = g_.nodes[static_cast<size_t>(d)];
       if (&n == reduce_) {
         if (!after) throw NotALoop{"a value before the reduction depends on it"};
-        result =
-            push(section, {.op = ScalarOp::arg, .a = kReducedArg, .dtype = g_.type(v).dtype, .from = g_.type(v).dtype});
+        const DType t = compute_type(g_.type(v).dtype);
+        result = push(section, {.op = ScalarOp::arg, .a = kReducedArg, .dtype = t, .from = t});
+        if (out_.reduce == LoopReduce::max) exact_[{result, after}] = g_.type(v).dtype;
       } else if (n.is("broadcast")) {
         if (after && depends_on_reduce(n.inputs[0]) && g_.type(n.inputs[0]).numel() != g_.type(v).numel())
           throw NotALoop{"the reduced value is broadcast again"};
         result = emit(section, n.inputs[0], domain, after);
       } else if (n.is("full")) {
         const auto& p = n.get<FullParams>();
-        result = push(section, {.op = ScalarOp::constant, .value = p.value, .dtype = p.dtype, .from = p.dtype});
+        const DType t = compute_type(p.dtype);
+        const double value = t == p.dtype ? p.value : round_to(p.dtype, p.value);
+        result = push(section, {.op = ScalarOp::constant, .value = value, .dtype = t, .from = t});
+        exact_[{result, after}] = p.dtype;
       } else {
         result = emit_elementwise(section, n, domain, after);
       }
@@ -110,7 +130,7 @@ class Lowering {
 
   int32_t emit_elementwise(LoopSection& section, const Node& n, const Shape& domain, bool after) {
     std::vector<int32_t> args;
-    for (ValueId x : n.inputs) args.push_back(emit(section, x, domain, after));
+    for (ValueId x : n.inputs) args.push_back(emit_operand(section, x, domain, after));
     const ScalarExpr e = elementwise_expr(n, g_.types_of(n.inputs));
     std::vector<int32_t> at(e.instrs.size());
     for (size_t k = 0; k < e.instrs.size(); ++k) {
@@ -123,9 +143,34 @@ class Lowering {
       i.a = moved(i.a);
       i.b = moved(i.b);
       i.c = moved(i.c);
+      i.dtype = compute_type(i.dtype);
+      i.from = compute_type(i.from);
+      if (i.op == ScalarOp::convert && i.dtype == i.from) {
+        at[k] = i.a;  // between types of 16 bits, or from one to f32
+        continue;
+      }
       at[k] = push(section, i);
+      if (k + 1 == e.instrs.size() && chooses(e)) exact_[{at[k], after}] = g_.type(n.outputs[0]).dtype;
     }
     return at.back();
+  }
+
+  // The result is an argument, zero, or the negative of one: it needs no rounding, as they need none.
+  static bool chooses(const ScalarExpr& e) {
+    const ScalarInstr& last = e.instrs.back();
+    const auto plain = [&](int32_t k) {
+      if (k < 0) return true;
+      const ScalarInstr& i = e.instrs[static_cast<size_t>(k)];
+      return i.op == ScalarOp::arg || (i.op == ScalarOp::constant && i.value == 0);
+    };
+    switch (last.op) {
+      case ScalarOp::max:
+      case ScalarOp::min:
+      case ScalarOp::select:
+      case ScalarOp::neg:
+      case ScalarOp::abs: return plain(last.a) && plain(last.b) && plain(last.c);
+      default: return false;
+    }
   }
 
   int32_t emit_read(LoopSection& section, ValueId v, const Shape& domain, bool after) {
@@ -151,11 +196,14 @@ class Lowering {
         }
       }
     }
-    section.reads.push_back({input, g_.type(v).dtype, std::move(strides)});
-    return push(section, {.op = ScalarOp::arg,
-                          .a = static_cast<int32_t>(section.reads.size() - 1),
-                          .dtype = g_.type(v).dtype,
-                          .from = g_.type(v).dtype});
+    const DType t = g_.type(v).dtype;
+    section.reads.push_back({input, t, std::move(strides)});
+    const int32_t result = push(section, {.op = ScalarOp::arg,
+                                          .a = static_cast<int32_t>(section.reads.size() - 1),
+                                          .dtype = compute_type(t),
+                                          .from = compute_type(t)});
+    exact_[{result, after}] = t;
+    return result;
   }
 
   static int32_t push(LoopSection& section, ScalarInstr i) {
@@ -169,6 +217,8 @@ class Lowering {
   std::vector<int32_t> def_;
   std::map<ValueId, bool> depends_;
   std::map<std::pair<ValueId, bool>, int32_t> emitted_;
+  std::map<std::pair<int32_t, bool>, DType> exact_;                  // instructions whose f32 is a value of that type
+  std::map<std::tuple<int32_t, bool, DType>, int32_t> rounded_;      // an instruction rounded: its number + 1
 };
 
 }  // namespace

@@ -37,6 +37,8 @@ std::string_view to_string(ScalarOp op) {
     case ScalarOp::cos: return "cos";
     case ScalarOp::floor: return "floor";
     case ScalarOp::is_finite: return "is_finite";
+    case ScalarOp::round_f16: return "round_f16";
+    case ScalarOp::round_bf16: return "round_bf16";
     case ScalarOp::convert: return "convert";
   }
   return "?";
@@ -92,6 +94,8 @@ double apply(ScalarOp op, double a, double b, double c) {
     case ScalarOp::cos: return std::cos(a);
     case ScalarOp::floor: return std::floor(a);
     case ScalarOp::is_finite: return std::isfinite(a);
+    case ScalarOp::round_f16: return round_to(DType::f16, a);
+    case ScalarOp::round_bf16: return round_to(DType::bf16, a);
     case ScalarOp::arg:
     case ScalarOp::constant:
     case ScalarOp::convert: break;

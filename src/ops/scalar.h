@@ -42,6 +42,8 @@ enum class ScalarOp : uint8_t {
   cos,
   floor,
   is_finite,
+  round_f16,  // to what f16 holds, still an f32
+  round_bf16,
   convert,  // a, from `from` to `dtype`
 };
 

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <sstream>
 
 #include "ops/conv2d.h"
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 #include "ops/full.h"
+#include "ops/fused.h"
 #include "ops/grad.h"
 #include "ops/layer_norm.h"
 #include "ops/matmul.h"
@@ -78,7 +80,7 @@ class Golden : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Golden, TextIsCurrent) {
   const std::string name = GetParam();
-  const PassContext context{primitive_target()};
+  const PassContext context{primitive_target(), name == "precision" ? DType::bf16 : DType::f32};
   // The graph as the passes before this one leave it.
   std::string before, after;
   PipelineOptions options;
@@ -109,6 +111,28 @@ INSTANTIATE_TEST_SUITE_P(Passes, Golden, ::testing::ValuesIn([] {
                            return names;
                          }()),
                          [](const auto& info) { return info.param; });
+
+// Both directions of a product are products of 16 bits, and nothing else is.
+TEST(Precision, GradientsOfProductsFollow) {
+  const Graph g = run_pipeline(small_training_step(), {primitive_target(), DType::bf16});
+  int products = 0;
+  const std::function<void(const Graph&)> count = [&](const Graph& body) {
+    for (const Node& n : body.nodes) {
+      if (n.is("fused")) count(*n.get<FusedParams>().body);
+      if (n.is("matmul")) ++products;
+      const bool any_type = n.is("cast") || n.is("fused") || n.is("transpose") || n.is("reshape") || n.is("broadcast");
+      for (ValueId v : n.outputs) {
+        EXPECT_TRUE(any_type || is_16bit(body.type(v).dtype) == n.is("matmul")) << n.op->name();
+      }
+    }
+  };
+  count(g);
+  EXPECT_EQ(products, 2) << print(g);  // forward, and the weights' gradient: x needs none
+  for (const Output& o : g.outputs) EXPECT_EQ(g.type(o.value).dtype, DType::f32) << o.name;
+  // Where values are not rounded, casts change nothing.
+  const Graph convolutions = channels_first();
+  expect_same_meaning(convolutions, run_pipeline(convolutions, {{}, DType::f16}));
+}
 
 TEST(Layout, TransposesOfAnImportedModelCancel) {
   const Graph g = channels_first();

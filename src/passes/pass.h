@@ -14,6 +14,7 @@ namespace lathe {
 
 struct PassContext {
   Target target;
+  DType precision = DType::f32;  // in which products are computed
 };
 
 struct PassEntry {

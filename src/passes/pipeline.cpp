@@ -11,12 +11,15 @@
 #include "passes/fuse.h"
 #include "passes/layout.h"
 #include "passes/pass.h"
+#include "passes/precision.h"
 
 namespace lathe {
 namespace {
 
 // Level::lowered also demands state reads before state writes, which is the schedule's to arrange: the plan checks it.
 constexpr PassEntry kPipeline[] = {
+    // Before autodiff, so that gradients of products are products of the same type.
+    {"precision", precision, Level::tensor},
     {"autodiff", autodiff, Level::tensor, true},
     // Composites have vjps of their own, cheaper than those of their expansions.
     {"expand", expand, Level::tensor, true},

@@ -56,8 +56,9 @@ TEST(Pipeline, ReportsEachPass) {
     EXPECT_EQ(seen[i], reports[i].name);
     EXPECT_FALSE(reports[i].disabled);
   }
-  EXPECT_TRUE(reports[0].changed);   // autodiff
-  EXPECT_FALSE(reports[1].changed);  // expand: no composite here
+  EXPECT_FALSE(reports[0].changed);  // precision: f32
+  EXPECT_TRUE(reports[1].changed);   // autodiff
+  EXPECT_FALSE(reports[2].changed);  // expand: no composite here
   EXPECT_EQ(reports.back().nodes, g.nodes.size());
 }
 
@@ -84,7 +85,7 @@ TEST(Pipeline, StopsAfter) {
   PipelineOptions options;
   options.stop_after = "expand";
   run_pipeline(small_graph(), {}, options, &reports);
-  ASSERT_EQ(reports.size(), 2u);
+  ASSERT_EQ(reports.size(), 3u);
   EXPECT_EQ(reports.back().name, "expand");
 }
 
@@ -102,7 +103,7 @@ TEST(Pipeline, RefusesUnknownAndRequiredNames) {
   options.disabled = {"fuze"};
   expect_user_error(options, "did you mean \"fuse\"?");
   options.disabled = {"something_else"};
-  expect_user_error(options, "known: autodiff, ");
+  expect_user_error(options, "known: precision, autodiff, ");
   options.disabled = {"autodiff"};
   expect_user_error(options, "cannot be disabled");
   options.disabled = {};
@@ -134,15 +135,15 @@ TEST(Pipeline, IdentityChangesNothing) {
 TEST(Validate, NamesThePlantedPass) {
   std::vector<PassEntry> passes(pipeline().begin(), pipeline().end());
   EXPECT_TRUE(validate_passes(small_graph(), passes, {}).ok());
-  passes.insert(passes.begin() + 3, {"planted", drop_half, Level::tensor});
+  passes.insert(passes.begin() + 4, {"planted", drop_half, Level::tensor});
   const PassVerdict v = validate_passes(small_graph(), passes, {});
   EXPECT_EQ(v.first_bad, "planted");
   EXPECT_NE(v.why.find("planted"), std::string::npos);
   ASSERT_EQ(v.passes.size(), passes.size());
-  EXPECT_TRUE(v.passes[0].compared);  // autodiff, against finite differences
-  EXPECT_LT(v.passes[0].error, 1e-7);
-  EXPECT_GT(v.passes[3].error, 1e-8);
-  EXPECT_LT(v.passes[3].error, 1e-4);
+  EXPECT_TRUE(v.passes[1].compared);  // autodiff, against finite differences
+  EXPECT_LT(v.passes[1].error, 1e-7);
+  EXPECT_GT(v.passes[4].error, 1e-8);
+  EXPECT_LT(v.passes[4].error, 1e-4);
 }
 
 // Derivatives with one of two factors missing.
@@ -155,7 +156,7 @@ Graph wrong_autodiff(Graph g, const PassContext& context) {
 
 TEST(Validate, WrongDerivativesAreNamed) {
   std::vector<PassEntry> passes(pipeline().begin(), pipeline().end());
-  passes[0].run = wrong_autodiff;
+  passes[1].run = wrong_autodiff;
   const PassVerdict v = validate_passes(small_graph(), passes, {});
   EXPECT_EQ(v.first_bad, "autodiff") << v.why;
   EXPECT_NE(v.why.find("finite differences"), std::string::npos) << v.why;
@@ -261,7 +262,7 @@ TEST(Pipeline, TwentyThousandNodesInASecond) {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which make everything slower
   EXPECT_LT(seconds, 1.0);
 #endif
-  EXPECT_GE(reports[0].nodes, 20000u);
+  EXPECT_GE(reports[1].nodes, 20000u);
   start = std::clock();
   run_pipeline(g, {});
   for (const PassReport& r : reports)

@@ -23,7 +23,16 @@ constexpr Tolerance kTolerances[] = {
     {DType::f32, ErrorClass::exact, 0},           {DType::f32, ErrorClass::elementwise, 5e-6},
     {DType::f32, ErrorClass::sum, 2e-5},          {DType::f64, ErrorClass::exact, 0},
     {DType::f64, ErrorClass::elementwise, 1e-13}, {DType::f64, ErrorClass::sum, 1e-12},
+    // One unit in the last place: where the f32 before the rounding lies next to a middle, its error decides.
+    {DType::f16, ErrorClass::exact, 0},           {DType::f16, ErrorClass::elementwise, 1e-3},
+    {DType::f16, ErrorClass::sum, 1e-3},          {DType::bf16, ErrorClass::exact, 0},
+    {DType::bf16, ErrorClass::elementwise, 8e-3}, {DType::bf16, ErrorClass::sum, 8e-3},
 };
+
+// Few values lie next to a middle, so almost all of a 16-bit result is exact. Where the mean error is a larger part of
+// the allowed one, a rounding is missing, or done by cutting, or once too often.
+constexpr double kMeanShare = 0.05;
+constexpr size_t kMeanCount = 32;  // elements from which on the mean says something
 
 // Below it a result is what is left of a cancellation, and has no relative precision.
 constexpr double kSmallestScale = 1e-2;
@@ -36,13 +45,24 @@ double error_of(const HostTensor& actual, const HostTensor& expected) {
   return error * std::min(1.0, scale / kSmallestScale);
 }
 
-// What a sample of a float op becomes in f64; nullopt where there is nothing to change.
-std::optional<Sample> in_f64(const Sample& s) {
+// Mean difference, relative as in error_of.
+double mean_error_of(const HostTensor& actual, const HostTensor& expected) {
+  double scale = kSmallestScale, sum = 0;
+  for (size_t i = 0; i < expected.data.size(); ++i) {
+    if (!std::isfinite(expected.data[i])) continue;
+    scale = std::max(scale, std::abs(expected.data[i]));
+    sum += std::abs(actual.data[i] - expected.data[i]);
+  }
+  return sum / scale / static_cast<double>(std::max<size_t>(1, expected.data.size()));
+}
+
+// What a sample of a float op becomes in another float type; nullopt where there is nothing to change.
+std::optional<Sample> in_type(const Sample& s, DType t) {
   Sample out = s;
   bool changed = false;
   for (SampleInput& in : out.inputs)
     if (in.type.dtype == DType::f32) {
-      in.type.dtype = DType::f64;
+      in.type.dtype = t;
       changed = true;
     }
   if (!changed) return std::nullopt;
@@ -102,10 +122,20 @@ class Suite {
 
   void prepare_op(const OpDef& op) {
     uint32_t number = 0;
+    int narrow = 0;
     for (const Sample& s : op.samples()) {
-      prepare(op, s, s.label.empty() ? fmt::format("#{}", number) : s.label, number);
-      if (const auto wide = in_f64(s); wide && has(DType::f64))
-        prepare(op, *wide, fmt::format("{} in f64", s.label.empty() ? fmt::format("#{}", number) : s.label), number);
+      const std::string label = s.label.empty() ? fmt::format("#{}", number) : s.label;
+      prepare(op, s, label, number);
+      const auto prepare_in = [&](DType t) {
+        if (const auto other = in_type(s, t); other && has(t))
+          prepare(op, *other, fmt::format("{} in {}", label, to_string(t)), number);
+      };
+      prepare_in(DType::f64);
+      // Some samples that have something to round, by turns: each costs a kernel to compile on a device that compiles.
+      int64_t largest = 0;
+      for (const SampleInput& in : s.inputs) largest = std::max(largest, in.type.numel());
+      if (largest >= static_cast<int64_t>(kMeanCount) && narrow < kNarrowSamples)
+        prepare_in(narrow++ % 2 == 0 ? DType::f16 : DType::bf16);
       ++number;
     }
   }
@@ -122,7 +152,7 @@ class Suite {
     try {
       out = b.add(op, args, s.params);
     } catch (const UserError&) {
-      return;  // parameters that name a dtype do not fit the f64 form of the sample: there is no such case
+      return;  // parameters that name a dtype do not fit the sample in another type: there is no such case
     }
     for (size_t i = 0; i < out.size(); ++i) b.output(out[i], OutputKind::result, "y" + std::to_string(i));
     const Graph g = b.finish();
@@ -211,6 +241,10 @@ class Suite {
         const double allowed = tolerance(expected[i].type.dtype, c.error_class);
         if (!(error <= allowed))
           return fail(fmt::format("output {} has relative error {:.3g}, {:.3g} is allowed", i, error, allowed));
+        if (!is_16bit(expected[i].type.dtype) || expected[i].data.size() < kMeanCount) continue;
+        if (const double mean = mean_error_of(actual[i], expected[i]); mean > kMeanShare * allowed)
+          return fail(fmt::format("output {} has mean error {:.3g}: not rounded once to {}", i, mean,
+                                  to_string(expected[i].type.dtype)));
       }
       if (const std::string damage = check_arena(c); !damage.empty()) return fail(damage);
       ++op.passed;
@@ -220,6 +254,7 @@ class Suite {
     }
   }
 
+  static constexpr int kNarrowSamples = 4;  // of an op, in 16-bit types
   static constexpr std::byte kPattern{0xFF};  // NaN in every float type
 
   void fill_arena(const ProgramSet& set) {

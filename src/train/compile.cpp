@@ -53,10 +53,14 @@ StepConfig step_config(const Recipe& r, const DataSpec& data) {
   c.label_smoothing = r.train.label_smoothing;
   c.clip_norm = r.train.clip_norm;
   c.clip_value = r.train.clip_value;
-  const bool may_update_early = r.train.clip_norm == 0 && r.train.accumulate == 1 && r.train.on_nan == "stop";
+  const bool f16 = r.train.precision == "f16";
+  if (f16) c.gradient_scale = r.train.loss_scale;
+  const bool may_update_early = r.train.clip_norm == 0 && r.train.accumulate == 1 && r.train.on_nan == "stop" && !f16;
   c.at_gradient = r.train.update == "at_gradient" || (r.train.update == "auto" && may_update_early);
   return c;
 }
+
+DType precision_of(const Recipe& r) { return parse_dtype(r.train.precision).value(); }
 
 data::LoaderConfig loader_config(const Recipe& r) {
   data::LoaderConfig l;
@@ -173,7 +177,7 @@ Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileO
     for (StateSpec& spec : s.state)
       if (std::ranges::find(out.state, spec.name, &StateSpec::name) == out.state.end())
         out.state.push_back(std::move(spec));
-    graphs.push_back(run_pipeline(std::move(s.graph), {out.target}, o.passes, graphs.empty() ? &out.passes : nullptr));
+    graphs.push_back(run_pipeline(std::move(s.graph), {out.target, precision_of(r)}, o.passes, graphs.empty() ? &out.passes : nullptr));
   }
   PlanOptions options;
   options.budget = r.memory.budget.bytes;

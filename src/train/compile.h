@@ -66,6 +66,7 @@ struct CompileOptions {
 
 data::LoaderConfig loader_config(const Recipe&);
 StepConfig step_config(const Recipe&, const DataSpec&);
+DType precision_of(const Recipe&);  // in which products are computed
 // Unoptimised graphs, as nn builds them, with their names.
 std::vector<Step> build_steps(const Recipe&, const DataSpec&, const CompileOptions&);
 // DeviceError when it does not fit, naming the largest batch that does.

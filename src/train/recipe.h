@@ -105,6 +105,8 @@ struct TrainRecipe {
   double clip_norm = 0;
   double clip_value = 0;
   double label_smoothing = 0;
+  std::string precision = "f32";
+  double loss_scale = 1024;
   std::string on_nan = "stop";
   int64_t nan_patience = 3;
   int64_t log_every = 50;

@@ -18,6 +18,7 @@ constexpr std::string_view kActivations[] = {"relu", "gelu"};
 constexpr std::string_view kOptimizers[] = {"sgd", "adam", "adamw"};
 constexpr std::string_view kSchedules[] = {"constant", "step", "cosine"};
 constexpr std::string_view kUpdates[] = {"after_all", "at_gradient", "auto"};
+constexpr std::string_view kPrecisions[] = {"f32", "bf16", "f16"};
 constexpr std::string_view kOnNan[] = {"stop", "skip"};
 constexpr std::string_view kVerify[] = {"full", "size"};
 constexpr std::string_view kOnError[] = {"fail", "warn"};
@@ -66,6 +67,7 @@ constexpr KeyUse kAdam{[](const Recipe& r) { return r.optimizer.name != "sgd"; }
 constexpr KeyUse kStepSchedule{[](const Recipe& r) { return r.schedule.name == "step"; }, "schedule.name = \"step\""};
 constexpr KeyUse kCosine{[](const Recipe& r) { return r.schedule.name == "cosine"; }, "schedule.name = \"cosine\""};
 constexpr KeyUse kByEpochs{[](const Recipe& r) { return r.train.steps == 0; }, "train.steps = 0"};
+constexpr KeyUse kInF16{[](const Recipe& r) { return r.train.precision == "f16"; }, "train.precision = \"f16\""};
 constexpr KeyUse kSkipping{[](const Recipe& r) { return r.train.on_nan == "skip"; }, "train.on_nan = \"skip\""};
 
 constexpr RecipeKey kKeys[] = {
@@ -156,6 +158,10 @@ constexpr RecipeKey kKeys[] = {
      "largest norm of all gradients together; 0: off"},
     {KEY(train.clip_value), kFree, kWhat, kAlways, range(0, kInfinity), "largest size of a gradient element; 0: off"},
     {KEY(train.label_smoothing), kFree, kWhat, kAlways, below(0, 1), "part of the target spread over all classes"},
+    {KEY(train.precision), kFree, kWhat, kAlways, one_of(kPrecisions),
+     "type in which matrix products, convolutions and attention are computed; weights and all else stay f32"},
+    {KEY(train.loss_scale), kFree, kWhat, kInF16, range(1, 1 << 24),
+     "f16: the loss is multiplied by it and the gradients divided, so that small ones are not lost; a power of two"},
     {KEY(train.on_nan), kFree, kWhat, kAlways, one_of(kOnNan),
      "what a non-finite loss or gradient does: end the run, or skip the update"},
     {KEY(train.nan_patience), kFree, kWhat, kSkipping, range(1, 1e6), "skipped updates in a row that end the run"},

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "train/recipe_keys.h"
 
@@ -76,6 +77,9 @@ void check_train(const Recipe& r, RuleReport& report) {
     report.fail({"optimizer.nesterov", "optimizer.momentum"},
                 "expected optimizer.momentum above 0 with nesterov, got 0.0");
   }
+  if (int exponent = 0; r.train.precision == "f16" && std::frexp(r.train.loss_scale, &exponent) != 0.5) {
+    report.fail({"train.loss_scale"}, fmt::format("expected a power of two, got {}", r.train.loss_scale));
+  }
   if (r.train.update != "at_gradient") return;
   const auto refuse = [&](std::string_view key, std::string_view with, std::string_view reason) {
     report.fail({"train.update", key},
@@ -86,6 +90,9 @@ void check_train(const Recipe& r, RuleReport& report) {
   }
   if (r.train.accumulate > 1) {
     refuse("train.accumulate", "train.accumulate > 1", "a gradient is complete only after the last batch");
+  }
+  if (r.train.precision == "f16") {
+    refuse("train.precision", "train.precision = \"f16\"", "a gradient that overflows must keep all weights as they are");
   }
   if (r.train.on_nan != "stop") {
     refuse("train.on_nan", "train.on_nan = \"skip\"", "weights changed at earlier gradients could not be taken back");

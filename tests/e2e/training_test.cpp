@@ -116,6 +116,62 @@ TEST(Training, UpdateModesAgree) {
   }
 }
 
+// Products in 16 bits: near the weights of f32, and not the same; twice the same bits.
+TEST(Training, SixteenBitProductsTrainLikeF32) {
+  const auto run = [](const char* name, const char* precision, std::vector<double>* losses) {
+    Recipe r = tiny(name, {"train.steps=40", std::string("train.precision=") + precision});
+    const TempDir dir;
+    const Compiled c = compile(r, describe_data(r));
+    std::map<std::string, std::vector<float>> out;
+    TrainOptions o;
+    o.out = dir.path("run");
+    o.quiet = true;
+    o.on_step = [&](int64_t, Executor& e) {
+      losses->push_back(e.metric("loss"));
+      out = weights(e, c);
+    };
+    train(r, o);
+    return out;
+  };
+  for (const char* name : {"mlp", "fashion_mnist"}) {
+    std::vector<double> exact;
+    const auto want = run(name, "f32", &exact);
+    ASSERT_LT(exact.back(), 0.7 * exact.front()) << name << " learns nothing in so few steps";
+    for (const char* precision : {"bf16", "f16"}) {
+      SCOPED_TRACE(std::string(name) + " in " + precision);
+      std::vector<double> losses, again;
+      const auto got = run(name, precision, &losses);
+      EXPECT_NEAR(losses.front(), exact.front(), 0.02 * exact.front());
+      EXPECT_NEAR(losses.back(), exact.back(), 0.05 * exact.front());
+      double most = 0;
+      for (const auto& [n, w] : want) most = std::max(most, relative(got.at(n), w));
+      EXPECT_GT(most, 1e-6) << "computed in f32";
+      const auto repeated = run(name, precision, &again);
+      for (const auto& [n, w] : got) EXPECT_EQ(std::memcmp(w.data(), repeated.at(n).data(), w.size() * sizeof(float)), 0) << n;
+    }
+  }
+}
+
+// Gradients that f16 cannot hold survive by the loss scale, and an overflow leaves the weights as they were.
+TEST(Training, LossScaleKeepsSmallGradients) {
+  const auto norm_of = [](const char* precision, const char* scale, const char* on_nan) {
+    Recipe r = tiny("mlp", {"train.steps=1", std::string("train.precision=") + precision, std::string("train.on_nan=") + on_nan,
+                            std::string("train.loss_scale=") + scale});
+    double norm = 0;
+    const TempDir dir;
+    TrainOptions o;
+    o.out = dir.path("run");
+    o.quiet = true;
+    o.on_step = [&](int64_t, Executor& e) { norm = e.metric("accepted") != 0 ? e.metric("grad_norm") : -1; };
+    train(r, o);
+    return norm;
+  };
+  const double small = norm_of("f16", "1", "stop"), scaled = norm_of("f16", "1024", "stop");
+  EXPECT_GT(scaled, 0);
+  EXPECT_NEAR(small, scaled, 0.05 * scaled);
+  EXPECT_EQ(norm_of("f16", "16777216", "skip"), -1) << "the largest scale overflows";
+}
+
 TEST(Training, AtGradientNeedsLessMemory) {
   const auto scratch = [](const char* mode) {
     const Recipe r = load_recipe("mlp", {"data.source=synthetic", std::string("train.update=") + mode});

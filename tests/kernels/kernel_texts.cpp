@@ -1,5 +1,5 @@
 // kernel_texts FILE.cu FILE.json: writes the wide (GPU) form of every kernel in the common dialect: of every sample of
-// every op, in f32 and f64, and of every launch of the built-in recipes and of the benchmarks' workloads. Needs no
+// every op, in every float type, and of every launch of the built-in recipes and of the benchmarks' workloads. Needs no
 // device. tests/kernels/nvrtc.py compiles the result.
 #include <fmt/format.h>
 
@@ -32,7 +32,7 @@ class Collector {
     target_.name = "opencl";
     target_.host_memory = false;
     target_.alignment = 256;
-    target_.dtypes.push_back(DType::f64);
+    for (const DType t : {DType::f64, DType::f16, DType::bf16}) target_.dtypes.push_back(t);
     target_.native_ops = opencl_kernels().ops();
     tiles_.style = LaunchStyle::wide;
   }
@@ -40,7 +40,7 @@ class Collector {
   void add_samples() {
     for (const OpDef* op : registry().all())
       for (const Sample& sample : op->samples())
-        for (const bool f64 : {false, true}) add_sample(*op, sample, f64);
+        for (const DType t : {DType::f32, DType::f64, DType::f16, DType::bf16}) add_sample(*op, sample, t);
   }
 
   void add_recipes() {
@@ -71,20 +71,20 @@ class Collector {
   }
 
  private:
-  void add_sample(const OpDef& op, Sample s, bool f64) {
+  void add_sample(const OpDef& op, Sample s, DType t) {
     if (op.name() == "grad") return;
     bool changed = false;
     for (SampleInput& in : s.inputs)
-      if (f64 && in.type.dtype == DType::f32) {
-        in.type.dtype = DType::f64;
+      if (t != DType::f32 && in.type.dtype == DType::f32) {
+        in.type.dtype = t;
         changed = true;
       }
-    if (f64 && !changed) return;
+    if (t != DType::f32 && !changed) return;
     Graph g;
     try {
       g = sample_graph(op, s);
     } catch (const UserError&) {
-      return;  // parameters that name a dtype have no f64 form
+      return;  // parameters that name a dtype have no form in another type
     }
     add_programs(plan({g}, target_, opencl_kernels()), fmt::format("op {}", op.name()));
   }

@@ -99,9 +99,9 @@ std::unique_ptr<Kernel> bind_chain(Device& device, const Site& site, const Kerne
 }  // namespace
 
 std::vector<KernelTable::Row> conv2d_rows() {
-  return {{"conv2d", {"cpu_conv", accepts_all, workspace<ConvPass::forward>, bind<ConvPass::forward>}},
-          {"conv2d_dx", {"cpu_conv_dx", accepts_all, workspace<ConvPass::dx>, bind<ConvPass::dx>}},
-          {"conv2d_dw", {"cpu_conv_dw", accepts_all, workspace<ConvPass::dw>, bind<ConvPass::dw>}},
+  return {{"conv2d", {"cpu_conv", accepts_wide, workspace<ConvPass::forward>, bind<ConvPass::forward>}},
+          {"conv2d_dx", {"cpu_conv_dx", accepts_wide, workspace<ConvPass::dx>, bind<ConvPass::dx>}},
+          {"conv2d_dw", {"cpu_conv_dw", accepts_wide, workspace<ConvPass::dw>, bind<ConvPass::dw>}},
           {"fused", {"cpu_conv_chain", accepts_chain, workspace_chain, bind_chain}}};
 }
 

@@ -16,6 +16,7 @@ std::vector<KernelTable::Row> all_rows() {
                        cpu::concat_rows, cpu::gather_rows, cpu::iota_rows, cpu::arg_max_rows, cpu::random_uniform_rows,
                        cpu::max_pool_rows, cpu::avg_pool_rows, cpu::softmax_rows, cpu::layer_norm_rows, cpu::batch_norm_rows})
     for (const KernelTable::Row& row : family()) rows.push_back(row);
+  for (const KernelTable::Row& row : cpu::widened_rows()) rows.push_back(row);
   return rows;
 }
 
@@ -36,7 +37,7 @@ class CpuBackend final : public Backend {
     Target t;
     t.name = "cpu";
     t.native_ops = table_.ops();
-    t.dtypes = {DType::f32, DType::f64, DType::i32, DType::i64, DType::u8, DType::b8};
+    t.dtypes.assign(std::begin(kAllDTypes), std::end(kAllDTypes));
     t.memory = t.largest_allocation = cpu::usable_memory();
     t.threads = options.threads > 0 ? options.threads : available_threads();
     return t;

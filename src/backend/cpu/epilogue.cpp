@@ -9,19 +9,27 @@ class Finder {
  public:
   Finder(const Graph& body, std::string_view op) : g_(body), op_(op), def_(definitions(body)), readers_(lathe::readers(body)) {}
 
-  std::optional<Chain> run(std::string* reason) {
+  std::optional<Chain> run(std::string* reason, ProductPlace place) {
     Chain c;
     if (!find_head(c, reason)) return std::nullopt;
     std::vector<bool> done(g_.nodes.size(), false);
     done[head_] = true;
     ValueId v = g_.nodes[head_].outputs[0];
-    while (absorb(c, v, done)) {}
-    c.output = output_for(v);
-    if (c.output < 0) {
-      *reason = "no output can hold the product";
+    if (is_16bit(c.head_out.dtype) != (place == ProductPlace::workspace)) {
+      *reason = fmt::format("takes no product in {}", to_string(c.head_out.dtype));
       return std::nullopt;
     }
-    if (g_.outputs.size() == 1 && g_.outputs[0].value == v) return c;
+    if (place == ProductPlace::workspace) {
+      c.output = -1;
+    } else {
+      while (absorb(c, v, done)) {}
+      c.output = output_for(v);
+      if (c.output < 0) {
+        *reason = "no output can hold the product";
+        return std::nullopt;
+      }
+      if (g_.outputs.size() == 1 && g_.outputs[0].value == v) return c;
+    }
 
     Graph rest = g_;
     rest.nodes.clear();
@@ -123,13 +131,13 @@ class Finder {
 
 }  // namespace
 
-std::optional<Chain> find_chain(const FusedParams& p, std::string_view op, std::string* reason) {
+std::optional<Chain> find_chain(const FusedParams& p, std::string_view op, std::string* reason, ProductPlace place) {
   reason->clear();
   if (p.kind != op) {
     *reason = fmt::format("a fused node of kind {}", p.kind);
     return std::nullopt;
   }
-  return Finder(*p.body, op).run(reason);
+  return Finder(*p.body, op).run(reason, place);
 }
 
 }  // namespace lathe::cpu

@@ -19,15 +19,21 @@ struct Chain {
   Types head_in;
   TensorType head_out;
   std::vector<int> inputs;  // of the head
-  int output = 0;           // of the fused node: receives the head's result
+  int output = 0;           // of the fused node: receives the head's result; -1: the workspace does
   int bias_col = -1, residual = -1;
   bool relu = false;
   // The rest, over the fused node's inputs and, as one more input, what the head and its epilogue left.
   std::optional<LoopProgram> loop;
 };
 
-// The chain behind the only node of `op` in the body; nullopt with a reason where it has another form.
-std::optional<Chain> find_chain(const FusedParams&, std::string_view op, std::string* reason);
+// Where the product of 16-bit values is rounded before the chain reads it, there is no epilogue: all of the chain is a
+// loop.
+enum class ProductPlace { output, workspace };
+
+// The chain behind the only node of `op` in the body; nullopt with a reason where it has another form. In an output:
+// products of f32 and f64; in the workspace: those of 16 bits.
+std::optional<Chain> find_chain(const FusedParams&, std::string_view op, std::string* reason,
+                                ProductPlace = ProductPlace::output);
 
 template <class T>
 Epilogue<T> chain_epilogue(const Chain& c, std::span<std::byte* const> in) {

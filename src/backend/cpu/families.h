@@ -26,5 +26,10 @@ std::vector<KernelTable::Row> transpose_rows();
 
 // For kernels that take every type.
 inline std::string accepts_all(const Site&) { return ""; }
+// For those of f32 and f64, and of the rest as it is: cpu_widened runs them on the 16-bit types.
+std::string accepts_wide(const Site&);
+
+// After the rows of all families, from which it takes kernels for f32.
+std::vector<KernelTable::Row> widened_rows();
 
 }  // namespace lathe::cpu

@@ -78,7 +78,17 @@ std::vector<Case> cases() {
     out.push_back({&avg_pool_op, make_params(p2), {typed(DType::f64, {3, 18, 22, c}, -1, 1)}});
     out.push_back({&max_pool_op, make_params(p2), {typed(DType::f64, {3, 18, 22, c}, -1, 1)}});
   }
-  for (DType t : {DType::f32, DType::f64, DType::u8}) {
+  for (DType t : {DType::f16, DType::bf16}) {
+    out.push_back({&matmul_op, make_params(MatmulParams{true, false}), {typed(t, {3, 100, 65}, -1, 1), typed(t, {3, 100, 130}, -1, 1)}});
+    out.push_back({&conv2d_op, make_params(Conv2dParams{.stride_h = 2, .pad_top = 1}), {typed(t, {2, 9, 11, 5}, -1, 1), typed(t, {37, 3, 3, 5}, -1, 1)}});
+    out.push_back({&softmax_op, none, {typed(t, {130, 1000}, -20, 20)}});
+    out.push_back({&layer_norm_op, make_params(LayerNormParams{1e-5}), {typed(t, {300, 177}, 4, 6), typed(t, {177}, -1, 1), typed(t, {177}, -1, 1)}});
+    out.push_back({&batch_norm_op, bn, {typed(t, {2000, 64}, 9, 11), typed(t, {64}, -1, 1), typed(t, {64}, -1, 1)}});
+    out.push_back({&max_pool_op, make_params(p3), {typed(t, {5, 19, 23, 6}, -1, 1)}});
+    out.push_back({&avg_pool_op, make_params(p3), {typed(t, {5, 19, 23, 6}, -1, 1)}});
+    out.push_back({&scatter_add_op, make_params(ScatterAddParams{50}), {typed(DType::i32, {700}, 0, 49), typed(t, {700, 300}, -1, 1)}});
+  }
+  for (DType t : {DType::f32, DType::f64, DType::u8, DType::f16, DType::bf16}) {
     out.push_back({&transpose_op, make_params(TransposeParams{{1, 0}}), {typed(t, {301, 517}, 0, 99)}});
     out.push_back({&transpose_op, make_params(TransposeParams{{0, 3, 1, 2}}), {typed(t, {3, 17, 19, 33}, 0, 99)}});
     out.push_back({&transpose_op, make_params(TransposeParams{{0, 2, 1, 3}}), {typed(t, {3, 50, 8, 33}, 0, 99)}});
@@ -116,7 +126,10 @@ void check(const OpDef& op, const ParamsPtr& params, const std::vector<HostTenso
   if (!kernel.empty()) {
     EXPECT_EQ(one.kernel, kernel);
   }
-  for (size_t i = 0; i < want.size(); ++i) EXPECT_LE(tensor_error(one.out[i], want[i]), kTolerance) << "output " << i;
+  for (size_t i = 0; i < want.size(); ++i) {
+    if (is_16bit(want[i].type.dtype)) EXPECT_EQ(check_narrow(one.out[i], want[i]), "") << "output " << i;
+    else EXPECT_LE(tensor_error(one.out[i], want[i]), kTolerance) << "output " << i;
+  }
   // How work is split does not depend on the instruction set: one of them sees both thread counts.
   for (int threads : active_isa() == available_isas()[0] ? std::vector{2, 8} : std::vector{2})
     EXPECT_EQ(run_site(op, params, in, threads).bytes, one.bytes) << threads << " threads";
@@ -148,22 +161,25 @@ TEST_P(LargeKernels, FusedChains) {
       {"twice", [](Value y, Value, Value) { return relu(y) + y; }},
       {"square", [](Value y, Value, Value) { return y * y; }},
   };
+  for (const DType t : {DType::f32, DType::f16, DType::bf16})
   for (const Tail& tail : tails)
     for (const bool conv : {false, true})
       for (const bool both : {false, true}) {
-        SCOPED_TRACE(fmt::format("{} after {}{}", tail.label, conv ? "conv2d" : "matmul", both ? ", product kept" : ""));
+        if (t != DType::f32 && conv == both) continue;  // half of them are enough
+        SCOPED_TRACE(fmt::format("{} after {} of {}{}", tail.label, conv ? "conv2d" : "matmul", to_string(t), both ? ", product kept" : ""));
         Builder b("body");
         const Shape xs = conv ? Shape{2, 9, 11, 5} : Shape{70, 33}, ws = conv ? Shape{37, 3, 3, 5} : Shape{33, 50};
         const Shape ys = conv ? Shape{2, 9, 11, 37} : Shape{70, 50};
-        const auto input = [&](const Shape& s, const char* name) { return b.input({DType::f32, s}, InputKind::batch, name); };
+        const auto input = [&](const Shape& s, const char* name) { return b.input({t, s}, InputKind::batch, name); };
         const Value x = input(xs, "x"), w = input(ws, "w"), bias = input({ys.dim(-1)}, "bias"), other = input(ys, "other");
         const Value y = conv ? conv2d(x, w, {.pad_top = 1, .pad_bottom = 1, .pad_left = 1, .pad_right = 1}) : matmul(x, w);
         const Value z = tail.build(y, bias, other);
         if (both) b.output(y, OutputKind::result, "y");
         b.output(z, OutputKind::result, "z");
         const auto params = make_params(FusedParams{conv ? "conv2d" : "matmul", std::make_shared<const Graph>(b.finish())});
-        check(fused_op, params, sample_values({"", {f32(xs), f32(ws), f32({ys.dim(-1)}), f32(ys)}, params}, 4),
-              conv ? "cpu_conv_chain" : "cpu_gemm_chain");
+        const auto in = [&](const Shape& s) { return typed(t, s, -1, 1); };
+        check(fused_op, params, sample_values({"", {in(xs), in(ws), in({ys.dim(-1)}), in(ys)}, params}, 4),
+              t != DType::f32 ? "cpu_widened_chain" : conv ? "cpu_conv_chain" : "cpu_gemm_chain");
       }
 }
 

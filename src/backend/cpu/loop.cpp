@@ -41,7 +41,8 @@ LoopSection tail_of(const LoopProgram& p, DType accumulator) {
 
 // The tail is nothing but one store of the reduced value.
 bool is_plain(const LoopSection& tail) {
-  return tail.instrs.size() == 1 && tail.instrs[0].a == kReducedArg && tail.instrs[0].op == ScalarOp::arg && tail.stores.size() == 1;
+  return tail.instrs.size() == 1 && tail.instrs[0].a == kReducedArg && tail.instrs[0].op == ScalarOp::arg && tail.stores.size() == 1 &&
+         tail.stores[0].dtype == tail.instrs[0].dtype;
 }
 
 DType accumulator_of(DType t) { return is_float(t) ? t : DType::i64; }

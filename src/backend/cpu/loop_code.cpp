@@ -168,6 +168,7 @@ LoopCode::LoopCode(const LoopSection& section, const Shape& domain, int32_t keep
       } else {
         const LoopRead& read = section.reads[static_cast<size_t>(i.a)];
         classify(read, domain, r);
+        r.dtype = read.dtype;
         if (!pointers.in.empty()) r.base = pointers.in[static_cast<size_t>(read.input)];
       }
       read_of[static_cast<size_t>(v)] = static_cast<int>(reads_.size());
@@ -185,7 +186,7 @@ LoopCode::LoopCode(const LoopSection& section, const Shape& domain, int32_t keep
     if (pointers.out.empty()) continue;
     std::byte* base = pointers.out[static_cast<size_t>(s.output)];
     const ScalarInstr& i = instr(s.instr);
-    bool safe = !direct[v] && i.dtype != DType::b8 && i.op != ScalarOp::constant;
+    bool safe = !direct[v] && !is_packed(s.dtype) && i.op != ScalarOp::constant;
     if (i.op == ScalarOp::arg) safe = safe && reads_[static_cast<size_t>(read_of[v])].kind == Read::Kind::general;
     const int64_t bytes = numel_ * size_of(s.dtype);
     for (const Read& r : reads_)
@@ -222,7 +223,7 @@ LoopCode::LoopCode(const LoopSection& section, const Shape& domain, int32_t keep
     if (r.kind == Read::Kind::periodic) r.pattern_slot = take();
   for (Read& r : reads_) {
     r.to_output = direct[static_cast<size_t>(r.value)] != nullptr;
-    if (!r.to_output && (r.kind != Read::Kind::dense || r.dtype == DType::b8 || r.save)) r.slot = take();
+    if (!r.to_output && (r.kind != Read::Kind::dense || is_packed(r.dtype) || r.save)) r.slot = take();
   }
   std::vector<ScalarInstr> constants;
   for (int v = 0; v < count; ++v) {
@@ -267,19 +268,29 @@ LoopCode::LoopCode(const LoopSection& section, const Shape& domain, int32_t keep
 const void* LoopCode::spread(const Read& r, int64_t begin, int64_t n, void* dst, bool must_copy) const {
   const size_t last = static_cast<size_t>(r.ndim - 1);
   const std::span<const int64_t> size(r.size.data(), last + 1), stride(r.stride.data(), last + 1);
-  if (!must_copy && r.dtype != DType::b8 && stride[last] == 1 && begin % size[last] + n <= size[last]) {
+  const bool contiguous = stride[last] == 1 && begin % size[last] + n <= size[last];
+  if (contiguous && (is_16bit(r.dtype) || (!must_copy && r.dtype != DType::b8))) {
     int64_t rest = begin / size[last], at = begin % size[last];
     for (int d = r.ndim - 2; d >= 0; --d) {
       const size_t k = static_cast<size_t>(d);
       at += rest % size[k] * stride[k];
       rest /= size[k];
     }
-    return r.base + at * size_of(r.dtype);
+    const std::byte* address = r.base + at * size_of(r.dtype);
+    if (!is_16bit(r.dtype)) return address;
+    (r.dtype == DType::f16 ? simd_->load_f16 : simd_->load_bf16)(dst, address, nullptr, nullptr, n);
+    return dst;
   }
   if (r.dtype == DType::b8) {
     uint8_t bytes[kMaxBlock];
     spread_copy(reinterpret_cast<const uint8_t*>(r.base), size, stride, begin, n, bytes, *simd_);
     simd_->load_mask(dst, bytes, nullptr, nullptr, n);
+    return dst;
+  }
+  if (is_16bit(r.dtype)) {
+    uint16_t bits[kMaxBlock];
+    spread_copy(reinterpret_cast<const uint16_t*>(r.base), size, stride, begin, n, bits, *simd_);
+    (r.dtype == DType::f16 ? simd_->load_f16 : simd_->load_bf16)(dst, bits, nullptr, nullptr, n);
     return dst;
   }
   switch (size_of(r.dtype)) {
@@ -302,7 +313,7 @@ void LoopCode::enter(LoopFrame& f, int64_t n) const {
 const void* LoopCode::run(LoopFrame& f, int64_t begin, int64_t n) const {
   for (const Store& s : direct_) f.at[s.value] = s.base + begin * size_of(s.dtype);
   for (const Read& r : reads_) {
-    if (r.kind == Read::Kind::dense && r.dtype != DType::b8 && !r.save) {
+    if (r.kind == Read::Kind::dense && !is_packed(r.dtype) && !r.save) {
       f.at[r.value] = const_cast<std::byte*>(r.base) + begin * size_of(r.dtype);
     } else if (r.kind == Read::Kind::periodic && begin % r.period == 0) {
       f.at[r.value] = slot_address(f, r.pattern_slot);
@@ -317,6 +328,8 @@ const void* LoopCode::run(LoopFrame& f, int64_t begin, int64_t n) const {
   for (const Store& s : deferred_) {
     std::byte* dst = s.base + begin * size_of(s.dtype);
     if (s.dtype == DType::b8) simd_->store_mask(dst, f.at[s.value], nullptr, nullptr, n);
+    else if (s.dtype == DType::f16) simd_->store_f16(dst, f.at[s.value], nullptr, nullptr, n);
+    else if (s.dtype == DType::bf16) simd_->store_bf16(dst, f.at[s.value], nullptr, nullptr, n);
     else if (dst != f.at[s.value]) std::memmove(dst, f.at[s.value], static_cast<size_t>(n * size_of(s.dtype)));
   }
   return keep_ >= 0 ? f.at[keep_] : nullptr;

@@ -55,7 +55,7 @@ class LoopCode {
     enum class Kind { dense, periodic, general } kind = Kind::dense;
     int64_t period = 1;
     int64_t pattern_slot = -1;  // periodic: holds one block from a multiple of the period on
-    int64_t slot = -1;          // dense bool, saved, periodic, general: the values
+    int64_t slot = -1;          // dense but packed, saved, periodic, general: the values
     bool to_output = false;     // spread straight into the store of the same value
     bool save = false;          // copied before anything is stored
     int ndim = 0;               // dimensions after joining, outermost first

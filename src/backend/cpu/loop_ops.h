@@ -1,5 +1,6 @@
 // The instructions of the loop evaluator: each works on a block of values ("register") of one type. Registers hold
-// f32, f64, i32, i64 and u8 as such; bool as uint32_t, 0 or all ones, so that masks meet f32 vectors lane by lane.
+// f32, f64, i32, i64 and u8 as such; bool as uint32_t, 0 or all ones, so that masks meet f32 vectors lane by lane. f16
+// and bf16 are in memory only.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,9 @@ namespace lathe::cpu {
 
 // y[i] = op(a[i], b[i], c[i]) for i < n; y may be an operand whose values have y's size.
 using LoopFn = void (*)(void* y, const void* a, const void* b, const void* c, int64_t n);
+
+// Memory holds the type in another form than registers do.
+inline bool is_packed(DType t) { return t == DType::b8 || is_16bit(t); }
 
 // Bytes of one value of a register.
 inline int64_t register_size(DType t) { return t == DType::b8 ? 4 : size_of(t); }
@@ -29,6 +33,8 @@ struct LoopSimd {
   LoopFn (*find)(ScalarOp, DType dtype, DType from);  // null: use find_scalar_loop_fn
   LoopFn load_mask;                                   // uint32_t masks from bytes
   LoopFn store_mask;                                  // bytes 0 and 1 from masks
+  LoopFn load_f16, load_bf16;                         // f32 from their bits
+  LoopFn store_f16, store_bf16;                       // bits from f32, rounded
   void (*fill)(uint32_t* y, uint32_t value, int64_t n);
   LoopAccumulate sum, max;                            // of f32
 };

@@ -63,6 +63,86 @@ LATHE_UNARY(MaskToFloat, hn::And(a, hn::Set(d, 1.0f)))
 LATHE_UNARY(FloatToMask, hn::Not(hn::VecFromMask(d, hn::Eq(a, hn::Zero(d)))))
 LATHE_UNARY(IntToFloat, hn::ConvertTo(d, hn::BitCast(hn::RebindToSigned<D>(), a)))
 
+// The bit patterns of base/dtype.h, lane by lane. Highway's own conversions differ in rounding where the instruction set
+// has none.
+template <class D>
+using U = hn::RebindToUnsigned<D>;
+
+template <class D, class V>
+HWY_INLINE hn::Vec<U<D>> bf16_bits(D, V v) {  // in the upper half
+  const U<D> du;
+  const auto u = hn::BitCast(du, v);
+  const auto even = hn::And(hn::ShiftRight<16>(u), hn::Set(du, 1u));
+  const auto rounded = hn::Add(u, hn::Add(even, hn::Set(du, 0x7fffu)));
+  const auto nan = hn::Gt(hn::And(u, hn::Set(du, 0x7fffffffu)), hn::Set(du, 0x7f800000u));
+  return hn::And(hn::IfThenElse(nan, hn::Or(u, hn::Set(du, 0x400000u)), rounded), hn::Set(du, 0xffff0000u));
+}
+
+template <class D, class V>
+HWY_INLINE hn::Vec<U<D>> f16_bits(D d, V v) {
+  const U<D> du;
+  const auto bits = hn::BitCast(du, v);
+  const auto u = hn::And(bits, hn::Set(du, 0x7fffffffu)), sign = hn::Xor(bits, u);
+  const auto magic = hn::Set(du, (127u - 15u + 23u - 10u + 1u) << 23);
+  const auto small = hn::Sub(hn::BitCast(du, hn::Add(hn::BitCast(d, u), hn::BitCast(d, magic))), magic);
+  const auto even = hn::And(hn::ShiftRight<13>(u), hn::Set(du, 1u));
+  const auto normal = hn::ShiftRight<13>(hn::Add(u, hn::Add(even, hn::Set(du, ((15u - 127u) << 23) + 0xfffu))));
+  const auto large = hn::IfThenElse(hn::Gt(u, hn::Set(du, 0x7f800000u)), hn::Set(du, 0x7e00u), hn::Set(du, 0x7c00u));
+  const auto finite = hn::IfThenElse(hn::Lt(u, hn::Set(du, 113u << 23)), small, normal);
+  const auto out = hn::IfThenElse(hn::Lt(u, hn::Set(du, (127u + 16u) << 23)), finite, large);
+  return hn::Or(out, hn::ShiftRight<16>(sign));
+}
+
+template <class D, class VU>
+HWY_INLINE hn::Vec<D> f16_value(D d, VU h) {
+  const U<D> du;
+  const auto exponent_mask = hn::Set(du, 0x7c00u << 13);
+  const auto shifted = hn::ShiftLeft<13>(hn::And(h, hn::Set(du, 0x7fffu)));
+  const auto exponent = hn::And(shifted, exponent_mask);
+  const auto u = hn::Add(shifted, hn::Set(du, (127u - 15u) << 23));
+  const auto large = hn::Add(u, hn::Set(du, (128u - 16u) << 23));
+  const auto tiny = hn::BitCast(du, hn::Sub(hn::BitCast(d, hn::Add(u, hn::Set(du, 1u << 23))), hn::BitCast(d, hn::Set(du, 113u << 23))));
+  const auto out = hn::IfThenElse(hn::Eq(exponent, exponent_mask), large, hn::IfThenElse(hn::Eq(exponent, hn::Zero(du)), tiny, u));
+  return hn::BitCast(d, hn::Or(out, hn::ShiftLeft<16>(hn::And(h, hn::Set(du, 0x8000u)))));
+}
+
+LATHE_UNARY(RoundF16, f16_value(d, f16_bits(d, a)))
+LATHE_UNARY(RoundBf16, hn::BitCast(d, bf16_bits(d, a)))
+
+template <bool kBf16>
+void load_16(void* y, const void* a, const void*, const void*, int64_t n) {
+  const F d;
+  const U<F> du;
+  const hn::Rebind<uint16_t, F> d16;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const uint16_t* x = static_cast<const uint16_t*>(a);
+  float* out = static_cast<float*>(y);
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto h = hn::PromoteTo(du, hn::LoadU(d16, x + i));
+    if constexpr (kBf16) hn::StoreU(hn::BitCast(d, hn::ShiftLeft<16>(h)), d, out + i);
+    else hn::StoreU(f16_value(d, h), d, out + i);
+  }
+  for (; i < n; ++i) out[i] = kBf16 ? float_of_bf16(x[i]) : float_of_f16(x[i]);
+}
+
+template <bool kBf16>
+void store_16(void* y, const void* a, const void*, const void*, int64_t n) {
+  const F d;
+  const hn::RebindToSigned<F> di;
+  const hn::Rebind<uint16_t, F> d16;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const float* x = static_cast<const float*>(a);
+  uint16_t* out = static_cast<uint16_t*>(y);
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto v = hn::LoadU(d, x + i);
+    if constexpr (kBf16) hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, hn::ShiftRight<16>(bf16_bits(d, v)))), d16, out + i);
+    else hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, f16_bits(d, v))), d16, out + i);
+  }
+  for (; i < n; ++i) out[i] = kBf16 ? bf16_of_float(x[i]) : f16_of_float(x[i]);
+}
+
 struct Select {
   template <class D, class V>
   static HWY_INLINE V call(D, V a, V b, V c) {
@@ -199,6 +279,8 @@ LoopFn find(ScalarOp op, DType dtype, DType from) {
     case ScalarOp::cos: return unary<Cos>;
     case ScalarOp::floor: return unary<Floor>;
     case ScalarOp::is_finite: return unary<IsFinite>;
+    case ScalarOp::round_f16: return unary<RoundF16>;
+    case ScalarOp::round_bf16: return unary<RoundBf16>;
     default: return nullptr;
   }
 }
@@ -257,6 +339,10 @@ const LoopSimd* table() {
   static constexpr LoopSimd kTable{&find,
                                    &load_mask,
                                    &store_mask,
+                                   &load_16<false>,
+                                   &load_16<true>,
+                                   &store_16<false>,
+                                   &store_16<true>,
                                    &fill,
                                    {DType::f32, &start<false>, &rows<false>, &columns<false>},
                                    {DType::f32, &start<true>, &rows<true>, &columns<true>}};

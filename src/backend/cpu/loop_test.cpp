@@ -261,6 +261,76 @@ TEST_P(LoopIsa, ReductionsKeepNaN) {
       }
 }
 
+// Every pattern read, and every pattern, its neighbours and the middles between them written, against base/dtype.h.
+TEST_P(LoopIsa, SixteenBitsAreThoseOfDType) {
+  std::vector<uint16_t> bits(65536);
+  for (size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<uint16_t>(i);
+  const LoopSimd& simd = loop_simd();
+  for (const bool f16 : {true, false}) {
+    std::vector<float> wide(bits.size() + 3), values;
+    const auto value = [&](uint16_t b) { return f16 ? float_of_f16(b) : float_of_bf16(b); };
+    (f16 ? simd.load_f16 : simd.load_bf16)(wide.data(), bits.data(), nullptr, nullptr, 65536);
+    for (size_t i = 0; i < bits.size(); ++i) {
+      ASSERT_EQ(std::bit_cast<uint32_t>(wide[i]), std::bit_cast<uint32_t>(value(bits[i]))) << i;
+      for (const float scale : {1.0f, 1.0001f, 1.000977f, 0.999512f}) values.push_back(wide[i] * scale);
+      const float next = value(static_cast<uint16_t>(i + 1));
+      if (std::isfinite(next) && std::isfinite(wide[i])) values.push_back(wide[i] + (next - wide[i]) / 2);
+    }
+    std::vector<uint16_t> stored(values.size());
+    std::vector<float> rounded(values.size());
+    const auto n = static_cast<int64_t>(values.size());
+    (f16 ? simd.store_f16 : simd.store_bf16)(stored.data(), values.data(), nullptr, nullptr, n);
+    find_loop_fn(f16 ? ScalarOp::round_f16 : ScalarOp::round_bf16, DType::f32, DType::f32)(rounded.data(), values.data(), nullptr, nullptr, n);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const uint16_t want = f16 ? f16_of_float(values[i]) : bf16_of_float(values[i]);
+      ASSERT_EQ(stored[i], want) << values[i];
+      ASSERT_EQ(std::bit_cast<uint32_t>(rounded[i]), std::bit_cast<uint32_t>(value(want))) << values[i];
+    }
+  }
+}
+
+// Elementwise ops and reductions of 16-bit values, plain and in a chain that rounds between its nodes.
+TEST_P(LoopIsa, SixteenBitLoops) {
+  for (DType t : {DType::f16, DType::bf16}) {
+    for (const OpDef* op : elementwise_ops()) {
+      const ElementwiseRow& row = *find_elementwise(op->name());
+      if (row.in == ElementwiseRow::In::boolean) continue;
+      Sample s{"", {}, make_params(NoParams{})};
+      for (int i = 0; i < row.arity; ++i) {
+        if (row.in == ElementwiseRow::In::choice && i == 0) s.inputs.push_back({{DType::b8, {3, 701}}, 0, 1});
+        else s.inputs.push_back({{t, {3, 701}}, row.lo, row.hi});
+      }
+      const auto in = sample_values(s, 3);
+      const SiteResult got = run_site(*op, s.params, in, 2);
+      ASSERT_EQ(got.kernel, "cpu_loop") << got.declined;
+      EXPECT_EQ(check_narrow(got.out[0], run_reference(*op, s.params, in)[0]), "") << op->name();
+    }
+    for (const OpDef* op : {&reduce_sum_op, &reduce_max_op})
+      for (const Ints& axes : {Ints{0}, Ints{1}, Ints{0, 1}, Ints{}}) {
+        // More values than the type can count: an accumulator of 16 bits would stop growing.
+        const Sample s{"", {{{t, {30, 5000}}, 0.5, 1.5}}, make_params(ReduceParams{axes, true})};
+        const auto in = sample_values(s, 3);
+        EXPECT_EQ(check_narrow(run_site(*op, s.params, in, 2).out[0], run_reference(*op, s.params, in)[0]), "") << op->name();
+      }
+    Builder b("body");
+    const Value x = b.input({t, {40, 900}}, InputKind::batch, "x"), row = b.input({t, {900}}, InputKind::batch, "row");
+    const Value column = b.input({t, {40, 1}}, InputKind::batch, "column"), wide = b.input({DType::f32, {40, 900}}, InputKind::batch, "wide");
+    const Value y = (x * row + column) * x;
+    b.output(y, OutputKind::result, "y");
+    b.output(cast(cast(y, DType::f32) + wide, t), OutputKind::result, "z");
+    b.output(reduce_sum(square(y), {1}, true) * 0.3, OutputKind::result, "s");
+    const auto params = make_params(FusedParams{"loop", std::make_shared<const Graph>(b.finish())});
+    const Sample s{"", {{{t, {40, 900}}}, {{t, {900}}}, {{t, {40, 1}}}, {{DType::f32, {40, 900}}}}, params};
+    const auto in = sample_values(s, 5);
+    for (const std::vector<int>& alias : {std::vector<int>{}, std::vector<int>{0, -1, -1}, std::vector<int>{-1, 0, -1}}) {
+      const SiteResult got = run_site(fused_op, params, in, 2, alias);
+      ASSERT_EQ(got.kernel, "cpu_loop") << got.declined;
+      const auto want = run_reference(fused_op, params, in);
+      for (size_t i = 0; i < want.size(); ++i) EXPECT_EQ(check_narrow(got.out[i], want[i]), "") << "output " << i;
+    }
+  }
+}
+
 TEST(Loop, OtherTypes) {
   for (DType t : {DType::f64, DType::i32, DType::i64, DType::u8})
     for (const OpDef* op : elementwise_ops()) {

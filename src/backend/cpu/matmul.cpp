@@ -31,7 +31,7 @@ auto dispatch_float(DType t, F&& f) {
 }
 
 std::string accepts(const Site& site) {
-  return is_float(site.in[0].dtype) ? "" : fmt::format("no product of {}", to_string(site.in[0].dtype));
+  return is_float(site.in[0].dtype) ? accepts_wide(site) : fmt::format("no product of {}", to_string(site.in[0].dtype));
 }
 
 int64_t workspace(const Site& site) {

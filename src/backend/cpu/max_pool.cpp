@@ -260,9 +260,9 @@ std::unique_ptr<Kernel> bind_backward(Device& device, const Site& site, const Ke
 }  // namespace
 
 std::vector<KernelTable::Row> max_pool_rows() {
-  return {{"max_pool", {"cpu_max_pool", accepts_all, nullptr, bind_forward}},
-          {"max_pool_grad", {"cpu_max_pool_grad", accepts_all, nullptr, bind_backward}},
-          {"max_pool_pick", {"cpu_max_pool_pick", accepts_all, nullptr, bind_pick}}};
+  return {{"max_pool", {"cpu_max_pool", accepts_wide, nullptr, bind_forward}},
+          {"max_pool_grad", {"cpu_max_pool_grad", accepts_wide, nullptr, bind_backward}},
+          {"max_pool_pick", {"cpu_max_pool_pick", accepts_wide, nullptr, bind_pick}}};
 }
 
 }  // namespace lathe::cpu

@@ -11,6 +11,7 @@
 #include "base/checked.h"
 #include "base/philox.h"
 #include "base/thread_pool.h"
+#include "ir/builder.h"
 #include "ir/interpret.h"
 
 namespace lathe::cpu {
@@ -125,19 +126,11 @@ inline SiteResult run_site(const OpDef& op, ParamsPtr params, const std::vector<
 }
 
 inline std::vector<HostTensor> run_reference(const OpDef& op, ParamsPtr params, const std::vector<HostTensor>& in) {
-  std::vector<HostTensor> copy = in, out;
-  std::vector<RefTensor> x, y;
-  Types types;
-  for (HostTensor& t : copy) {
-    types.push_back(t.type);
-    x.push_back({t.type, t.data.data()});
-  }
-  for (const TensorType& t : op.infer(types, params.get())) out.push_back({t, std::vector<double>(static_cast<size_t>(t.numel()))});
-  for (HostTensor& t : out) y.push_back({t.type, t.data.data()});
-  op.reference(y, x, params.get());
-  for (HostTensor& t : out)
-    for (double& v : t.data) v = round_to(t.type.dtype, v);
-  return out;
+  Builder b("reference");
+  Values x;
+  for (const HostTensor& t : in) x.push_back(b.input(t.type, InputKind::batch, "x" + std::to_string(x.size())));
+  for (const Value& y : b.add(op, x, params)) b.output(y, OutputKind::result, "y" + std::to_string(y.id()));
+  return interpret(b.finish(), in, Precision::rounded);
 }
 
 // Largest error relative to the scale of the tensor, which counts as 0.01 at least: some samples give rounding noise
@@ -155,6 +148,17 @@ inline double tensor_error(const HostTensor& got, const HostTensor& want) {
     worst = std::isfinite(e) ? std::max(worst, e) : INFINITY;
   }
   return worst;
+}
+
+// A 16-bit result: at most one unit in the last place away, and almost everywhere equal.
+inline std::string check_narrow(const HostTensor& got, const HostTensor& want) {
+  if (!(got.type == want.type)) return "another type";
+  size_t wrong = 0;
+  const double unit = want.type.dtype == DType::f16 ? 1e-3 : 8e-3;
+  for (size_t i = 0; i < want.data.size(); ++i) wrong += got.data[i] != want.data[i] && !(std::isnan(got.data[i]) && std::isnan(want.data[i]));
+  if (const double e = tensor_error(got, want); e > unit) return fmt::format("error {:.3g}", e);
+  if (wrong > 1 + want.data.size() / 25) return fmt::format("{} of {} values differ", wrong, want.data.size());
+  return "";
 }
 
 }  // namespace lathe::cpu

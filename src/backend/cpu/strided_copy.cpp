@@ -180,6 +180,7 @@ void StridedCopy::run(ThreadPool& pool, std::byte* dst, const std::byte* src) co
   if (numel_ == 0) return;
   switch (element_) {
     case 1: run_typed(pool, reinterpret_cast<uint8_t*>(dst), reinterpret_cast<const uint8_t*>(src)); break;
+    case 2: run_typed(pool, reinterpret_cast<uint16_t*>(dst), reinterpret_cast<const uint16_t*>(src)); break;
     case 4: run_typed(pool, reinterpret_cast<uint32_t*>(dst), reinterpret_cast<const uint32_t*>(src)); break;
     default: run_typed(pool, reinterpret_cast<uint64_t*>(dst), reinterpret_cast<const uint64_t*>(src)); break;
   }

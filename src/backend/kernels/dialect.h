@@ -18,6 +18,8 @@
 #define MUL_HI(a, b) mul_hi(a, b)
 #define LATHE_INF INFINITY
 #define LATHE_NAN NAN
+#define FLOAT_BITS(x) as_uint(x)
+#define BITS_FLOAT(x) as_float(x)
 #else
 #define LATHE_F64 1
 #define KERNEL extern "C" __global__
@@ -32,7 +34,10 @@
 #define MUL_HI(a, b) __umulhi(a, b)
 #define LATHE_INF __int_as_float(0x7f800000)
 #define LATHE_NAN __int_as_float(0x7fc00000)
+#define FLOAT_BITS(x) __float_as_uint(x)
+#define BITS_FLOAT(x) __uint_as_float(x)
 typedef unsigned char uchar;
+typedef unsigned short ushort;
 typedef unsigned int uint;
 typedef unsigned long ulong;
 #endif
@@ -48,6 +53,40 @@ typedef unsigned long ulong;
 // NaN wins, as in ScalarOp::max and min.
 #define MAX_NAN(a, b) ((((a) > (b)) | ((a) != (a))) ? (a) : (b))
 #define MIN_NAN(a, b) ((((a) < (b)) | ((a) != (a))) ? (a) : (b))
+
+// The 16-bit floats, as in base/dtype.h: their bits in memory, f32 in registers. Neither needs an extension nor a header
+// on the user's machine.
+#ifdef __CUDA_ARCH__
+DEVICE float f16_value(ushort h) {
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));
+  return x;
+}
+DEVICE ushort f16_bits(float x) {
+  ushort h;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
+  return h;
+}
+#else
+DEVICE float f16_value(ushort h) {
+  const uint u = ((uint)h & 0x7fffu) << 13, exponent = u & (0x7c00u << 13), v = u + ((127u - 15u) << 23);
+  const uint tiny = FLOAT_BITS(BITS_FLOAT(v + (1u << 23)) - BITS_FLOAT(113u << 23));
+  const uint out = exponent == (0x7c00u << 13) ? v + ((128u - 16u) << 23) : exponent == 0 ? tiny : v;
+  return BITS_FLOAT(out | ((uint)h & 0x8000u) << 16);
+}
+DEVICE ushort f16_bits(float x) {
+  const uint bits = FLOAT_BITS(x), sign = bits & 0x80000000u, u = bits ^ sign, magic = (127u - 15u + 23u - 10u + 1u) << 23;
+  const uint small = FLOAT_BITS(BITS_FLOAT(u) + BITS_FLOAT(magic)) - magic;
+  const uint normal = (u + ((15u - 127u) << 23) + 0xfffu + ((u >> 13) & 1u)) >> 13;
+  const uint large = u > 0x7f800000u ? 0x7e00u : 0x7c00u;
+  return (ushort)((u >= ((127u + 16u) << 23) ? large : u < (113u << 23) ? small : normal) | sign >> 16);
+}
+#endif
+DEVICE float bf16_value(ushort h) { return BITS_FLOAT((uint)h << 16); }
+DEVICE ushort bf16_bits(float x) {
+  const uint u = FLOAT_BITS(x), nan = (u & 0x7fffffffu) > 0x7f800000u;
+  return (ushort)(nan ? u >> 16 | 0x40u : (u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+}
 
 // Conversions: float to integer truncates and saturates, NaN becomes 0; integers saturate.
 DEVICE int to_i32_long(long x) {

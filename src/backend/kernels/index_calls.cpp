@@ -24,7 +24,14 @@ constexpr int64_t kScatterColumns = 16;
 constexpr int kIndexGroup = 256;
 
 // Moves whole elements only, so types of one size share a text.
-DType carrier(DType t) { return size_of(t) == 1 ? DType::u8 : size_of(t) == 4 ? DType::i32 : DType::i64; }
+DType carrier(DType t) {
+  switch (size_of(t)) {
+    case 1: return DType::u8;
+    case 2: return DType::f16;
+    case 4: return DType::i32;
+    default: return DType::i64;
+  }
+}
 
 // A kernel of `text` that visits `total` positions; `kernel` is its name before NAME().
 KernelCall each_call(const char* text, std::string_view kernel, DType element, DType index, int64_t total,
@@ -145,7 +152,8 @@ std::vector<KernelCall> copy_calls(const Node& n, ArgTypes in, ArgTypes out, Lau
   if (n.is("pad")) {
     const auto& p = n.get<PadParams>();
     LoopNest fill = copy_nest(out[0].dtype, y, 0, y.strides(), 0, 0, y.strides(), 0);
-    fill.map = {{.op = ScalarOp::constant, .value = p.value, .dtype = out[0].dtype, .from = out[0].dtype}};
+    const DType computed = compute_type(out[0].dtype);
+    fill.map = {{.op = ScalarOp::constant, .value = p.value, .dtype = computed, .from = computed}};
     fill.reads.clear();
     std::vector<KernelCall> calls = loop_calls(fill, style);
     Ints write = y.strides();

@@ -174,18 +174,27 @@ class LoopText {
     return s.empty() ? 0 : s.back();
   }
 
+  // Of the instruction that reads argument `a`.
+  static DType read_type(const std::vector<ScalarInstr>& instrs, int32_t a) {
+    for (const ScalarInstr& i : instrs)
+      if (i.op == ScalarOp::arg && i.a == a) return i.dtype;
+    return DType::f32;
+  }
+
   // --- pieces of the body -----------------------------------------------------------------------------------------
   // The map at lane `i`; accesses are based at <name><suffix>.
   std::string map_at(const char* suffix, const std::string& indent) {
     std::string text = render_instrs(n_.map, "m", indent, [&](int32_t a) {
       const std::string name = fmt::format("x{}", a);
-      return fmt::format("{}[{}{}{}]", name, name, suffix,
-                         lane_term(name, lane_stride(n_.reads[static_cast<size_t>(a)])));
+      const LoopAccess& read = n_.reads[static_cast<size_t>(a)];
+      return device_load(read.dtype, read_type(n_.map, a),
+                         fmt::format("{}[{}{}{}]", name, name, suffix, lane_term(name, lane_stride(read))));
     });
     for (size_t k = 0; k < n_.writes.size(); ++k) {
       const std::string name = fmt::format("y{}", k);
-      text += fmt::format("{}{}[{}{}{}] = m{};\n", indent, name, name, suffix,
-                          lane_term(name, lane_stride(n_.writes[k])), n_.map_stores[k]);
+      const int32_t from = n_.map_stores[k];
+      text += fmt::format("{}{}[{}{}{}] = {};\n", indent, name, name, suffix, lane_term(name, lane_stride(n_.writes[k])),
+                          device_store(n_.writes[k].dtype, n_.map[static_cast<size_t>(from)].dtype, fmt::format("m{}", from)));
     }
     return text;
   }
@@ -218,10 +227,13 @@ class LoopText {
           sum += fmt::format(" + {}{} * {}", kept_flat, d,
                              number(fmt::format("{}_{}{}", name, kept_flat, d), read.kept[d]));
       if (lanes) sum += lane_term(name, read.kept.empty() ? 0 : read.kept.back());
-      return fmt::format("{}[{}]", name, sum);
+      return device_load(read.dtype, read_type(n_.tail, a), fmt::format("{}[{}]", name, sum));
     });
-    for (size_t s = 0; s < n_.tail_stores.size(); ++s)
-      text += fmt::format("{}z{}[{}] = v{};\n", indent, s, point, n_.tail_stores[s].instr);
+    for (size_t s = 0; s < n_.tail_stores.size(); ++s) {
+      const LoopStore& store = n_.tail_stores[s];
+      text += fmt::format("{}z{}[{}] = {};\n", indent, s, point,
+                          device_store(store.dtype, n_.tail[static_cast<size_t>(store.instr)].dtype, fmt::format("v{}", store.instr)));
+    }
     return text;
   }
 

@@ -8,6 +8,7 @@
 #include "backend/kernels/loop_calls.h"
 #include "backend/kernels/matmul_calls.h"
 #include "backend/kernels/pool_calls.h"
+#include "backend/kernels/widened_calls.h"
 #include "ops/elementwise.h"
 #include "ops/fused.h"
 
@@ -24,6 +25,14 @@ std::string check_types(const Site& s) {
     for (const TensorType& t : *list)
       if (std::string reason = check_type(s.target, t.dtype); !reason.empty()) return reason;
   return "";
+}
+
+// For texts that compute in the type of their buffers.
+std::string check_wide_types(const Site& s) {
+  for (const Types* list : {&s.in, &s.out})
+    for (const TensorType& t : *list)
+      if (is_16bit(t.dtype)) return fmt::format("takes no {}", to_string(t.dtype));
+  return check_types(s);
 }
 
 // --- loops: elementwise, cast, broadcast, full, reductions, fused ---------------------------------------------------
@@ -78,7 +87,7 @@ std::vector<KernelCall> calls_of_products(const Site& s, const ProductTiles& til
 
 template <std::vector<Product> (*products)(const Site&)>
 NodeKind product_kind(std::string_view name) {
-  return {name, check_types, product_bytes<products>, calls_of_products<products>};
+  return {name, check_wide_types, product_bytes<products>, calls_of_products<products>};
 }
 
 std::string accepts_chain(const Site& s) {
@@ -86,6 +95,7 @@ std::string accepts_chain(const Site& s) {
   std::string reason;
   const auto chain = product_chain(s.node.get<FusedParams>(), &reason);
   if (!chain) return reason;
+  if (is_16bit(chain->product.dtype)) return fmt::format("takes no product in {}", to_string(chain->product.dtype));
   for (const Node& n : s.node.get<FusedParams>().body->nodes)
     for (const TensorType& t : s.node.get<FusedParams>().body->types_of(n.outputs))
       if (std::string why = check_type(s.target, t.dtype); !why.empty()) return why;
@@ -106,7 +116,7 @@ std::vector<KernelCall> calls_of_chain(const Site& s, const ProductTiles& tiles)
 // --- attention ------------------------------------------------------------------------------------------------------
 
 std::string accepts_attention(const Site& s) {
-  if (std::string reason = check_types(s); !reason.empty()) return reason;
+  if (std::string reason = check_wide_types(s); !reason.empty()) return reason;
   return attention_reason(s.in);
 }
 std::vector<KernelCall> calls_of_attention(const Site& s, const ProductTiles& tiles) {
@@ -123,7 +133,7 @@ std::vector<KernelCall> calls_of_pool(const Site& s, const ProductTiles& tiles) 
 
 std::string accepts_index(const Site& s) {
   if (s.node.is("scatter_add") && s.in[1].dtype == DType::u8) return "u8 sums would wrap";
-  return check_types(s);
+  return s.node.is("gather") ? check_types(s) : check_wide_types(s);
 }
 
 std::vector<KernelCall> calls_of_index(const Site& s, const ProductTiles& tiles) {
@@ -132,6 +142,48 @@ std::vector<KernelCall> calls_of_index(const Site& s, const ProductTiles& tiles)
 
 std::vector<KernelCall> calls_of_copy(const Site& s, const ProductTiles& tiles) {
   return copy_calls(s.node, s.in, s.out, tiles.style);
+}
+
+// --- 16-bit floats on the texts of f32 ------------------------------------------------------------------------------
+
+// The first kind that takes the op in f32.
+const NodeKind* wide_kind(const Site& wide) {
+  for (const NodeRow& row : node_rows())
+    if (row.op == wide.node.op->name() && node_kinds()[row.kind].accepts(wide).empty()) return &node_kinds()[row.kind];
+  return nullptr;
+}
+
+std::string accepts_widened(const Site& s) {
+  if (!has_16bit(s)) return "for the 16-bit floats only";
+  if (std::string reason = check_types(s); !reason.empty()) return reason;
+  return wide_kind(wide_site(s)) ? "" : "no kernel in f32";
+}
+int64_t wide_kind_bytes(const Site& wide) {
+  const NodeKind* kind = wide_kind(wide);
+  return kind->workspace ? kind->workspace(wide) : 0;
+}
+int64_t widened_bytes(const Site& s) { return widened_workspace(s, wide_kind_bytes(wide_site(s))); }
+std::vector<KernelCall> calls_of_widened(const Site& s, const ProductTiles& tiles) {
+  const Site wide = wide_site(s);
+  return widened_calls(s, wide_kind_bytes(wide), wide_kind(wide)->calls(wide, tiles), tiles.style);
+}
+
+std::string accepts_widened_chain(const Site& s) {
+  if (std::string reason = check_types(s); !reason.empty()) return reason;
+  std::string reason;
+  const auto chain = narrow_chain(s, &reason);
+  return chain ? accepts_widened(chain->head_site(s)) : reason;
+}
+int64_t widened_chain_bytes(const Site& s) {
+  std::string reason;
+  const auto chain = narrow_chain(s, &reason);
+  return narrow_chain_workspace(*chain, widened_bytes(chain->head_site(s)));
+}
+std::vector<KernelCall> calls_of_widened_chain(const Site& s, const ProductTiles& tiles) {
+  std::string reason;
+  const auto chain = narrow_chain(s, &reason);
+  const Site head = chain->head_site(s);
+  return narrow_chain_calls(*chain, widened_bytes(head), calls_of_widened(head, tiles), tiles.style);
 }
 
 }  // namespace
@@ -144,10 +196,12 @@ const std::array<NodeKind, kNodeKinds>& node_kinds() {
       product_kind<conv_products<ConvPass::dx>>("conv_dx"),
       product_kind<conv_products<ConvPass::dw>>("conv_dw"),
       {"product_chain", accepts_chain, chain_bytes, calls_of_chain},
-      {"pool", check_types, nullptr, calls_of_pool},
+      {"pool", check_wide_types, nullptr, calls_of_pool},
       {"index", accepts_index, nullptr, calls_of_index},
       {"copy", check_types, nullptr, calls_of_copy},
       {"attention", accepts_attention, nullptr, calls_of_attention},
+      {"widened", accepts_widened, widened_bytes, calls_of_widened},
+      {"widened_chain", accepts_widened_chain, widened_chain_bytes, calls_of_widened_chain},
   }};
   return kinds;
 }
@@ -174,6 +228,9 @@ std::vector<NodeRow> node_rows() {
   add("attention", {"attention", "attention_grad"});
   add("pool", {"max_pool", "max_pool_grad", "max_pool_pick", "avg_pool", "avg_pool_grad"});
   add("index", {"iota", "gather", "arg_max", "random_uniform", "scatter_add"});
+  add("widened", {"matmul", "conv2d", "conv2d_dx", "conv2d_dw", "attention", "attention_grad", "max_pool", "max_pool_grad",
+                  "max_pool_pick", "avg_pool", "avg_pool_grad", "arg_max", "scatter_add"});
+  add("widened_chain", {"fused"});
   add("copy", {"transpose", "slice", "pad", "concat", "reshape"});
   return rows;
 }

@@ -18,7 +18,7 @@ struct NodeKind {
   int64_t (*workspace)(const Site&);    // bytes; null: none
   std::vector<KernelCall> (*calls)(const Site&, const ProductTiles&);
 };
-constexpr size_t kNodeKinds = 10;
+constexpr size_t kNodeKinds = 12;
 const std::array<NodeKind, kNodeKinds>& node_kinds();
 
 struct NodeRow {

@@ -122,13 +122,15 @@ class ProductText {
       if (a == kProductArg) return "(V)";
       const auto& read = e.reads[static_cast<size_t>(a)];
       LATHE_CHECK(read.col == 0 || read.col == 1, "{}", read.col);
-      return fmt::format("e{}[e{}_at{}{}]", a, a, read.row == 0 ? "" : fmt::format(" + e_row * e{}_row", a),
-                         read.col == 0 ? "" : " + e_col");
+      return device_load(read.dtype, compute_type(read.dtype),
+                         fmt::format("e{}[e{}_at{}{}]", a, a, read.row == 0 ? "" : fmt::format(" + e_row * e{}_row", a),
+                                     read.col == 0 ? "" : " + e_col"));
     });
     std::ranges::replace(lines, '\n', ' ');
     body += lines;
     for (size_t i = 0; i < e.stores.size(); ++i)
-      body += fmt::format("z{}[z{}_at + e_row * e_width + e_col] = q{}; ", i, i, e.stores[i].instr);
+      body += fmt::format("z{}[z{}_at + e_row * e_width + e_col] = {}; ", i, i,
+                          device_store(e.stores[i].dtype, compute_type(e.stores[i].dtype), fmt::format("q{}", e.stores[i].instr)));
     define("EPILOGUE_PARAMS", params);
     undefine_.pop_back();  // the text does
     define("EPILOGUE(R, J, V)", body + "}");

@@ -47,6 +47,14 @@ std::string device_convert(DType from, DType to, const std::string& x) {
   return fmt::format("to_{}_{}({})", to_string(to), device_type(from), x);
 }
 
+std::string device_load(DType stored, DType computed, const std::string& x) {
+  return is_16bit(stored) && stored != computed ? fmt::format("{}_value({})", to_string(stored), x) : x;
+}
+
+std::string device_store(DType stored, DType computed, const std::string& x) {
+  return is_16bit(stored) && stored != computed ? fmt::format("{}_bits({})", to_string(stored), x) : x;
+}
+
 DType accumulator_type(DType t) { return is_float(t) ? t : DType::i64; }
 
 namespace {
@@ -90,6 +98,8 @@ std::string expression(const ScalarInstr& i, const std::string& a, const std::st
     case ScalarOp::cos: return fmt::format("cos({})", a);
     case ScalarOp::floor: return fmt::format("floor({})", a);
     case ScalarOp::is_finite: return fmt::format("(uchar)({} - {} == 0)", a, a);  // inf - inf and NaN are not 0
+    case ScalarOp::round_f16: return fmt::format("f16_value(f16_bits({}))", a);
+    case ScalarOp::round_bf16: return fmt::format("bf16_value(bf16_bits({}))", a);
     case ScalarOp::convert: return device_convert(i.from, i.dtype, a);
     case ScalarOp::arg: break;
   }

@@ -88,7 +88,7 @@ OpenClLimits opencl_limits(cl_device_id device) {
 Target opencl_target(cl_device_id device) {
   Target t;
   t.name = "opencl";
-  t.dtypes = {DType::f32, DType::i32, DType::i64, DType::u8, DType::b8};
+  t.dtypes = {DType::f32, DType::i32, DType::i64, DType::u8, DType::b8, DType::f16, DType::bf16};
   if (device_text(device, CL_DEVICE_EXTENSIONS).find("cl_khr_fp64") != std::string::npos)
     t.dtypes.push_back(DType::f64);
   t.alignment = std::max<int64_t>(128, device_number<cl_uint>(device, CL_DEVICE_MEM_BASE_ADDR_ALIGN) / 8);
