@@ -134,7 +134,7 @@ class Suite {
       // Some samples that have something to round, by turns: each costs a kernel to compile on a device that compiles.
       int64_t largest = 0;
       for (const SampleInput& in : s.inputs) largest = std::max(largest, in.type.numel());
-      if (largest >= static_cast<int64_t>(kMeanCount) && narrow < kNarrowSamples)
+      if (largest >= static_cast<int64_t>(kMeanCount) && narrow < (device_->target().host_memory ? kNarrowSamples : kNarrowCompiled))
         prepare_in(narrow++ % 2 == 0 ? DType::f16 : DType::bf16);
       ++number;
     }
@@ -254,7 +254,7 @@ class Suite {
     }
   }
 
-  static constexpr int kNarrowSamples = 4;  // of an op, in 16-bit types
+  static constexpr int kNarrowSamples = 4, kNarrowCompiled = 2;  // of an op, in 16-bit types
   static constexpr std::byte kPattern{0xFF};  // NaN in every float type
 
   void fill_arena(const ProgramSet& set) {
