@@ -18,14 +18,17 @@ struct Target {
   int64_t alignment = 64;             // of every value in the arena, in bytes
   int64_t memory = int64_t{1} << 62;  // bytes that may be allocated
   int64_t largest_allocation = int64_t{1} << 62;
-  bool host_memory = true;    // staging buffers are read in place, without a copy to the device
-  int threads = 1;            // cpu: compute threads (never changes results)
+  bool host_memory = true;        // staging buffers are read in place, without a copy to the device
+  int threads = 1;                // cpu: compute threads (never changes results)
   int64_t library_workspace = 0;  // bytes that a vendor library may use in one launch
   struct Missing {
     std::string library, reason;
   };
   std::vector<Missing> missing;  // libraries of the backend that the machine lacks; their kernels decline
-  int fuse_max_inputs = 12;   // of one fused node
+  int fuse_max_inputs = 12;      // of one fused node
+  // Products can be fused with the gradients of gelu and bias (ops/fused.h); gelu where rows are a multiple of this
+  // many columns. 0: they cannot.
+  int64_t gradient_epilogues = 0;
   double peak_flops = 0;      // measured; 0: unknown
   double peak_bandwidth = 0;  // bytes per second; 0: unknown
 

@@ -22,16 +22,28 @@ constexpr double kGeluCubic = 0.044715;
 constexpr double kTwoOverSqrtPi = 1.1283791670955126;
 
 // tanh approximation of GELU (Hendrycks and Gimpel, 2016), as GPT-2 uses it.
-S gelu_inner(S x) {
-  const S cubic = x.binary(Op::mul, x).binary(Op::mul, x).binary(Op::mul, x.constant(kGeluCubic));
+S gelu_inner(S x, S squared) {
+  const S cubic = squared.binary(Op::mul, x).binary(Op::mul, x.constant(kGeluCubic));
   return x.binary(Op::add, cubic).binary(Op::mul, x.constant(kSqrt2OverPi)).unary(Op::tanh);
 }
 
-Values gelu_vjp(const Vjp& v) {
+// (1 + t) / 2 + x / 2 (1 - t^2) u', where t = tanh(u). One op, so that backends with a kernel for a product and the
+// gradient of gelu behind it recognise it.
+S gelu_slope(S x) {
+  const S squared = x.binary(Op::mul, x), t = gelu_inner(x, squared), one = x.constant(1), half = x.constant(0.5);
+  const S inner = squared.binary(Op::mul, x.constant(3 * kGeluCubic)).binary(Op::add, one);
+  const S slope = one.binary(Op::sub, t.binary(Op::mul, t)).binary(Op::mul, inner);
+  const S right = x.binary(Op::mul, slope.binary(Op::mul, x.constant(kSqrt2OverPi))).binary(Op::mul, half);
+  return t.binary(Op::add, one).binary(Op::mul, half).binary(Op::add, right);
+}
+
+// (1 - t^2) (u' + x u'' / 2 - x t u'^2)
+Values gelu_slope_vjp(const Vjp& v) {
   const Value x = v.x[0];
   const Value t = tanh((x + square(x) * x * kGeluCubic) * kSqrt2OverPi);
-  const Value slope = (1.0 - square(t)) * (1.0 + square(x) * (3 * kGeluCubic)) * kSqrt2OverPi;
-  return {v.dy() * ((1.0 + t) * 0.5 + x * slope * 0.5)};
+  const Value inner = (square(x) * (3 * kGeluCubic) + 1.0) * kSqrt2OverPi;
+  const Value bend = inner + square(x) * (3 * kGeluCubic * kSqrt2OverPi) - x * t * square(inner);
+  return {v.dy() * (1.0 - square(t)) * bend};
 }
 
 constexpr ElementwiseRow kRows[] = {
@@ -118,9 +130,11 @@ constexpr ElementwiseRow kRows[] = {
     {"gelu", "x * Phi(x), tanh approximation", 1, In::real, Out::same,
      [](const S* x) {
        const S half = x[0].binary(Op::mul, x[0].constant(0.5));
-       return half.binary(Op::mul, gelu_inner(x[0]).binary(Op::add, x[0].constant(1)));
+       return half.binary(Op::mul, gelu_inner(x[0], x[0].binary(Op::mul, x[0])).binary(Op::add, x[0].constant(1)));
      },
-     gelu_vjp, -3, 3, 0},
+     [](const Vjp& v) -> Values { return {v.dy() * unary("gelu_slope", v.x[0])}; }, -3, 3, 0},
+    {"gelu_slope", "derivative of gelu", 1, In::real, Out::same, [](const S* x) { return gelu_slope(x[0]); },
+     gelu_slope_vjp, -3, 3, 0},
     {"silu", "x * sigmoid(x)", 1, In::real, Out::same,
      [](const S* x) { return x[0].binary(Op::mul, x[0].unary(Op::sigmoid)); },
      [](const Vjp& v) -> Values {

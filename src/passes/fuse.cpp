@@ -72,7 +72,7 @@ class Fuse {
   }
 
   Graph run() {
-    for (const FuseGroup& group : form_groups(f_, context_.target.fuse_max_inputs))
+    for (const FuseGroup& group : form_groups(f_, context_.target))
       if (group.kind.empty() || !emit_fused(group))
         for (int32_t i : group.nodes) copy(f_.node(i));
     for (const Output& o : f_.g.outputs) materialize(o.value);

@@ -7,6 +7,7 @@
 #include "ops/broadcast.h"
 #include "ops/elementwise.h"
 #include "ops/full.h"
+#include "passes/fuse_gradients.h"
 #include "passes/fuse_partition.h"
 
 namespace lathe {
@@ -44,9 +45,10 @@ bool is_cheap(const ScalarExpr& e) {
 
 class Grouping {
  public:
-  Grouping(FuseGraph& f, int max_inputs)
+  Grouping(FuseGraph& f, const Target& target)
       : f_(f),
-        max_inputs_(static_cast<size_t>(max_inputs)),
+        max_inputs_(static_cast<size_t>(target.fuse_max_inputs)),
+        gradient_columns_(target.gradient_epilogues),
         parts_(f),
         in_tail_(f.g.nodes.size(), false),
         mark_(f.g.nodes.size(), 0) {
@@ -57,6 +59,7 @@ class Grouping {
   std::vector<FuseGroup> run() {
     for (int32_t i = size(); i-- > 0;)
       if (f_.live[at(i)] && (f_.node(i).is("matmul") || f_.node(i).is("conv2d"))) grow_epilogue(i);
+    if (gradient_columns_ > 0) join_gradients(f_, parts_, gradient_columns_);
     // Consumers first: when a node is placed, everything behind it has been.
     std::vector<int32_t> order;
     for (int32_t i = size(); i-- > 0;)
@@ -325,6 +328,7 @@ class Grouping {
 
   FuseGraph& f_;
   const size_t max_inputs_;
+  const int64_t gradient_columns_;
   FusePartition parts_;
   std::vector<bool> in_tail_;  // by node: behind its loop's reduction
   std::vector<int32_t> mark_;  // by node: scratch of kept_bytes
@@ -333,6 +337,6 @@ class Grouping {
 
 }  // namespace
 
-std::vector<FuseGroup> form_groups(FuseGraph& f, int max_inputs) { return Grouping(f, max_inputs).run(); }
+std::vector<FuseGroup> form_groups(FuseGraph& f, const Target& target) { return Grouping(f, target).run(); }
 
 }  // namespace lathe

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ir/target.h"
 #include "passes/fuse_graph.h"
 
 namespace lathe {
@@ -16,6 +17,6 @@ struct FuseGroup {
 };
 
 // In an order in which every group stands behind what it depends on.
-std::vector<FuseGroup> form_groups(FuseGraph&, int max_inputs);
+std::vector<FuseGroup> form_groups(FuseGraph&, const Target&);
 
 }  // namespace lathe

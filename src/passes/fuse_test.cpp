@@ -142,6 +142,32 @@ TEST(Fuse, PreActivationThatOthersNeedEndsTheEpilogue) {
   EXPECT_EQ(fused_ops(b.finish()), (Names{"matmul(matmul broadcast add)", "gelu"}));
 }
 
+// For targets whose library computes these gradients with the product.
+TEST(Fuse, ProductsTakeGradientsOfGeluAndBias) {
+  Builder b("g");
+  const Value x = b.input({kF, {4, 6}}, InputKind::batch, "x"), dy = b.input({kF, {4, 6}}, InputKind::batch, "dy");
+  const Value w = b.input({kF, {6, 8}}, InputKind::param, "w"), bias = b.input({kF, {8}}, InputKind::param, "b");
+  const Value z = matmul(x, w) + bias, dh = matmul(dy, w) * unary("gelu_slope", z);
+  b.output(matmul(gelu(z), w, false, true), OutputKind::result, "y");
+  b.output(reduce_sum(dh, {0}), OutputKind::result, "db");
+  b.output(matmul(x, dh, true), OutputKind::result, "dw");
+  const Value last = matmul(dh, w, false, true);
+  b.output(matmul(last, x, true), OutputKind::result, "dw2");
+  b.output(reduce_sum(last, {0}), OutputKind::result, "db2");
+  const Graph g = b.finish();
+  PassContext context;
+  context.target.gradient_epilogues = 8;
+  EXPECT_EQ(fused_ops(g, context),
+            (Names{"matmul(matmul broadcast add gelu)", "matmul", "matmul(gelu_slope matmul mul reduce_sum)", "matmul",
+                   "matmul", "matmul(matmul reduce_sum)"}));
+  // 8 columns are no multiple of 16; sums of operands have no such limit.
+  context.target.gradient_epilogues = 16;
+  const Names names = fused_ops(g, context);
+  for (const char* name : {"matmul(matmul broadcast add)", "gelu", "matmul(matmul reduce_sum)"})
+    EXPECT_EQ(std::ranges::count(names, name), 1) << name;
+  EXPECT_EQ(std::ranges::count(names, "matmul(gelu_slope matmul mul reduce_sum)"), 0);
+}
+
 TEST(Fuse, EpilogueTakesNothingElse) {
   Builder b("g");
   const Value x = b.input({kF, {4, 6}}, InputKind::batch, "x");
