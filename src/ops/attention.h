@@ -1,5 +1,6 @@
 // attention: softmax(scale * q k^T) v per head; causal: position t sees positions 0..t.
-//   attention(q, k, v: [B, H, T, D]) -> y [B, H, T, D], lse [B, H, T]   (log of the sum of exp of each row's scores)
+//   attention(q, k, v: [B, H, T, D]) -> y [B, H, T, D], lse [B, H, T]   (log of the sum of exp of each row's scores;
+//                                                                        f32 where q is f16 or bf16)
 //   attention_grad(dy, q, k, v, y, lse) -> dq, dk, dv
 // lse is kept for the backward pass, which recomputes the probabilities as exp(scores - lse) (Dao et al., 2022).
 #pragma once

@@ -63,6 +63,50 @@ TEST(CudaSimLibraries, WithoutCublasAndCudnnTheDialectTakesOver) {
   }
 }
 
+// A version that the libraries of the folder report.
+class Version {
+ public:
+  Version(const char* name, const char* number) : name_(std::string("LATHE_CUDA_SIM_") + name) {
+    setenv(name_.c_str(), number, 1);
+  }
+  ~Version() { unsetenv(name_.c_str()); }
+
+ private:
+  std::string name_;
+};
+
+TEST(CudaSimLibraries, DriverTooOld) {
+  const Version old("DRIVER", "11080");
+  const cuda::Api api = Libraries({"libcuda.so.1", "libnvrtc.so.13"}).load();
+  const CudaBackend backend(&api);
+  EXPECT_TRUE(backend.devices().empty());
+  expect_text(backend.unavailable_reason(), {"driver is too old", "it is for CUDA 11.8", "CUDA 12.0 or newer", "R525"});
+  try {
+    backend.open({});
+    FAIL() << "no error";
+  } catch (const DeviceError& e) {
+    expect_text(e.what(), {"cuda: the NVIDIA driver is too old"});
+  }
+}
+
+// Libraries of CUDA 13 do not run on a driver for CUDA 12: they are passed by.
+TEST(CudaSimLibraries, LibrariesNewerThanTheDriver) {
+  const Version twelve("DRIVER", "12040");
+  const cuda::Api api = Libraries({"libcuda.so.1", "libnvrtc.so.13", "libcublasLt.so.13"}).load();
+  expect_text(api.nvrtc_missing,
+              {"no NVRTC", "libnvrtc.so.12", "NVRTC of CUDA 12 is needed", "driver is for CUDA 12.4"});
+  expect_text(api.cublaslt_missing, {"libcublasLt.so.12", "cuBLASLt of CUDA 12 is needed"});
+  EXPECT_EQ(api.nvrtc_missing.find("13"), std::string::npos) << api.nvrtc_missing;
+}
+
+TEST(CudaSimLibraries, LibrariesTooOld) {
+  const Version cublas("CUBLASLT", "111103"), cudnn("CUDNN", "8907"), nvrtc("NVRTC", "11080");
+  const cuda::Api api = Libraries({"libcuda.so.1", "libnvrtc.so.13", "libcublasLt.so.13", "libcudnn.so.9"}).load();
+  expect_text(api.nvrtc_missing, {"NVRTC is too old", "version 11.8", "CUDA 12 or 13"});
+  expect_text(api.cublaslt_missing, {"cuBLASLt is too old", "version 111103", "CUDA 12 or 13"});
+  expect_text(api.cudnn_missing, {"cuDNN is too old", "version 8.9.7", "cuDNN 9 is needed"});
+}
+
 TEST(CudaSimLibraries, AllOfThem) {
   const cuda::Api api = Libraries({"libcuda.so.1", "libnvrtc.so.13", "libcublasLt.so.13", "libcudnn.so.9"}).load();
   EXPECT_EQ(api.driver_missing + api.nvrtc_missing + api.cublaslt_missing + api.cudnn_missing, "");

@@ -21,8 +21,8 @@ cuda::Api simulator_api();
 std::vector<std::string> take_reports();
 
 struct Counters {
-  int64_t kernels = 0, copies = 0, matmuls = 0, convolutions = 0, graph_launches = 0, events_waited = 0,
-          compilations = 0;
+  int64_t kernels = 0, copies = 0, matmuls = 0, convolutions = 0, operation_graphs = 0, graph_launches = 0,
+          events_waited = 0, compilations = 0;
 };
 Counters counters();
 

@@ -226,8 +226,9 @@ struct SimProgram {
 static SimProgram& of(RtcProgram p) { return *reinterpret_cast<SimProgram*>(p); }
 
 int sim_nvrtcVersion(int* major, int* minor) {
-  *major = 13;
-  *minor = prelude_version();
+  const int version = version_of("NVRTC", 13000);
+  *major = version / 1000;
+  *minor = version == 13000 ? prelude_version() : version % 1000 / 10;
   return kRtcSuccess;
 }
 const char* sim_nvrtcGetErrorString(int error) {

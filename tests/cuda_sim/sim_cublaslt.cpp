@@ -15,6 +15,12 @@ struct Desc {
   int compute = 0, scale = 0, trans_a = 0, trans_b = 0, epilogue = kEpilogueDefault;
   int bias_type = -1;
   const void* bias = nullptr;
+  const void* aux = nullptr;
+  int64_t aux_ld = 0, aux_stride = 0;
+  bool has_aux() const { return (epilogue & 128) != 0; }
+  bool writes_aux() const { return has_aux() && (epilogue & kEpilogueGelu) != 0; }
+  bool sums() const { return epilogue == kEpilogueDgeluBgrad || sums_operand(); }
+  bool sums_operand() const { return epilogue == kEpilogueBgradA || epilogue == kEpilogueBgradB; }
 };
 struct Layout {
   int type = 0;
@@ -70,7 +76,8 @@ size_t span_of(const Layout& l) {
 }
 
 uint64_t problem_hash(const Desc& d, std::initializer_list<const Layout*> layouts) {
-  std::string text = fmt::format("{} {} {} {} {}", d.compute, d.scale, d.trans_a, d.trans_b, d.epilogue);
+  std::string text =
+      fmt::format("{} {} {} {} {} {} {}", d.compute, d.scale, d.trans_a, d.trans_b, d.epilogue, d.aux_ld, d.aux_stride);
   for (const Layout* l : layouts)
     text += fmt::format("; {} {} {} {} {} {} {}", l->type, l->rows, l->cols, l->ld, l->stride, l->order, l->batch);
   return std::hash<std::string>()(text);
@@ -100,12 +107,17 @@ int check(const Desc& d, const Layout& a, const Layout& b, const Layout& c, cons
   if (!same || !ok)
     return decline(fmt::format("compute type {} with scale {} for A {}, B {}, C {}, D {}", d.compute, d.scale, a.type,
                                b.type, c.type, o.type));
-  static const std::set<int> kKnown{kEpilogueDefault,  kEpilogueRelu, kEpilogueBias,
-                                    kEpilogueReluBias, kEpilogueGelu, kEpilogueGeluBias};
+  static const std::set<int> kKnown{kEpilogueDefault, kEpilogueRelu,       kEpilogueBias,    kEpilogueReluBias,
+                                    kEpilogueGelu,    kEpilogueGeluBias,   kEpilogueGeluAux, kEpilogueGeluAuxBias,
+                                    kEpilogueDgelu,   kEpilogueDgeluBgrad, kEpilogueBgradA,  kEpilogueBgradB};
   if (kKnown.count(d.epilogue) == 0) return decline(fmt::format("epilogue {}", d.epilogue));
   if (d.epilogue != kEpilogueDefault && a.type == kR64F) return decline("epilogues in double precision");
   if ((d.epilogue & kEpilogueBias) && d.bias_type >= 0 && d.bias_type != o.type)
     return decline("a bias of another type than D");
+  if (d.has_aux() && (d.aux_ld < m || d.aux_ld % 8 != 0 || d.aux_stride % 8 != 0))
+    return invalid(
+        fmt::format("auxiliary leading dimension {}, batch stride {} for {} rows", d.aux_ld, d.aux_stride, m));
+  if (d.sums() && o.batch != 1) return decline("a bias gradient of a batch");
   return kLtSuccess;
 }
 
@@ -128,11 +140,15 @@ void four_columns(const double* left, const double* column, double* result, int6
   }
 }
 
+double gelu_slope(double x) {
+  const double t = std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x));
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 3 * 0.044715 * x * x);
+}
 double gelu(double x) { return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))); }
 
 }  // namespace
 
-size_t sim_cublasLtGetVersion() { return 130000; }
+size_t sim_cublasLtGetVersion() { return static_cast<size_t>(version_of("CUBLASLT", 130000)); }
 const char* sim_cublasLtGetStatusString(int status) {
   static thread_local std::string text;
   text = fmt::format("{}: {}",
@@ -164,6 +180,9 @@ int sim_cublasLtMatmulDescSetAttribute(LtMatmulDesc desc, int attribute, const v
     case kDescEpilogue: return set(d.epilogue, value, bytes);
     case kDescBiasPointer: return set(d.bias, value, bytes);
     case kDescBiasType: return set(d.bias_type, value, bytes);
+    case kDescAuxPointer: return set(d.aux, value, bytes);
+    case kDescAuxLd: return set(d.aux_ld, value, bytes);
+    case kDescAuxBatchStride: return set(d.aux_stride, value, bytes);
   }
   return decline(fmt::format("matmul attribute {}", attribute));
 }
@@ -262,7 +281,8 @@ int sim_cublasLtMatmul(LtHandle handle, LtMatmulDesc desc, const void* alpha, co
     if (reinterpret_cast<Address>(pointers[i]) % algo.align[i] != 0)
       return invalid(
           fmt::format("matrix {} is not aligned to {} bytes, which the preference promised", "ABCD"[i], algo.align[i]));
-  if ((op.epilogue & kEpilogueBias) && !op.bias) return invalid("a bias epilogue without a bias");
+  if (((op.epilogue & kEpilogueBias) || op.sums()) && !op.bias) return invalid("a bias epilogue without a bias");
+  if (op.has_aux() && !op.aux) return invalid("an epilogue without its auxiliary matrix");
   const double by = load_number(alpha, 0, op.scale), plus = load_number(beta, 0, op.scale);
   ++state().counters.matmuls;
 
@@ -274,6 +294,14 @@ int sim_cublasLtMatmul(LtHandle handle, LtMatmulDesc desc, const void* alpha, co
                    std::vector<Access> all{{address(a), span_of(la), false}, {address(b), span_of(lb), false}};
                    if (plus != 0) all.push_back({address(c), span_of(lc), false});
                    if (op.epilogue & kEpilogueBias) all.push_back({address(op.bias), bias_bytes, false});
+                   if (op.sums()) {
+                     const int64_t length = op.epilogue == kEpilogueBgradB ? ld.cols : ld.rows;
+                     all.push_back({address(op.bias), static_cast<size_t>(length * type_size(ld.type)), true});
+                   }
+                   if (op.has_aux()) {
+                     const int64_t last = (ld.batch - 1) * op.aux_stride + (ld.cols - 1) * op.aux_ld + ld.rows;
+                     all.push_back({address(op.aux), static_cast<size_t>(last * type_size(ld.type)), op.writes_aux()});
+                   }
                    if (algo.workspace > 0) all.push_back({address(workspace), algo.workspace, true});
                    all.push_back({address(d), span_of(ld), true});
                    for (const Access& x : all)
@@ -284,6 +312,7 @@ int sim_cublasLtMatmul(LtHandle handle, LtMatmulDesc desc, const void* alpha, co
                    const int64_t m = ld.rows, n = ld.cols, k = op.trans_a ? la.rows : la.cols;
                    std::vector<double> left(static_cast<size_t>(m * k)), columns(static_cast<size_t>(4 * k)),
                        results(static_cast<size_t>(4 * m));
+                   std::vector<double> sums(static_cast<size_t>(std::max(m, n)));
                    const bool tf32 = op.compute == kCompute32FFastTf32;
                    const auto number = [&](const void* base, int64_t at, int type) {
                      const double v = load_number(base, at, type);
@@ -294,6 +323,10 @@ int sim_cublasLtMatmul(LtHandle handle, LtMatmulDesc desc, const void* alpha, co
                        for (int64_t i = 0; i < m; ++i)
                          left[static_cast<size_t>(p * m + i)] =
                              number(a, s * la.stride + (op.trans_a ? i * la.ld + p : p * la.ld + i), la.type);
+                     if (op.epilogue == kEpilogueBgradA)
+                       for (int64_t i = 0; i < m; ++i)
+                         for (int64_t p = 0; p < k; ++p)
+                           sums[static_cast<size_t>(i)] += left[static_cast<size_t>(p * m + i)];
                      for (int64_t j = 0; j < n; ++j) {
                        if (j % 4 == 0) {
                          for (int64_t c = 0; c < 4; ++c)
@@ -305,16 +338,26 @@ int sim_cublasLtMatmul(LtHandle handle, LtMatmulDesc desc, const void* alpha, co
                          four_columns(left.data(), columns.data(), results.data(), m, k);
                        }
                        const double* result = results.data() + j % 4 * m;
+                       if (op.epilogue == kEpilogueBgradB)
+                         for (int64_t p = 0; p < k; ++p)
+                           sums[static_cast<size_t>(j)] += columns[static_cast<size_t>(j % 4 * k + p)];
                        for (int64_t i = 0; i < m; ++i) {
                          double v = by * result[i];
                          if (plus != 0) v += plus * load_number(c, s * lc.stride + j * lc.ld + i, lc.type);
                          if (op.epilogue & kEpilogueBias) v += load_number(op.bias, i, ld.type);
                          if (op.epilogue & kEpilogueRelu) v = v > 0 || std::isnan(v) ? v : 0;
+                         const int64_t aux_at = s * op.aux_stride + j * op.aux_ld + i;
+                         if (op.writes_aux()) store_number(const_cast<void*>(op.aux), aux_at, ld.type, v);
                          if (op.epilogue & kEpilogueGelu) v = gelu(v);
+                         if (op.has_aux() && !op.writes_aux()) v *= gelu_slope(load_number(op.aux, aux_at, ld.type));
+                         if (op.epilogue == kEpilogueDgeluBgrad) sums[static_cast<size_t>(i)] += v;
                          store_number(d, s * ld.stride + j * ld.ld + i, ld.type, v);
                        }
                      }
                    }
+                   if (op.sums())
+                     for (int64_t i = 0; i < (op.epilogue == kEpilogueBgradB ? n : m); ++i)
+                       store_number(const_cast<void*>(op.bias), i, ld.type, sums[static_cast<size_t>(i)]);
                    touched = std::move(all);
                    return static_cast<int>(kSuccess);
                  }}) == kSuccess

@@ -1,31 +1,16 @@
-// cuDNN's graph API: descriptors as bags of attributes, checked when they are finalized; one convolution per graph,
-// computed from the tensors' sizes and strides.
+// cuDNN's graph API: descriptors are checked when they are finalized; a graph is one convolution, computed from the
+// tensors' sizes and strides, or whatever sim_cudnn_graph.cpp computes.
+#include "sim_cudnn.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include "sim_entry.h"
-#include "sim_numbers.h"
-#include "sim_state.h"
-
 namespace lathe::sim {
 namespace {
 
-struct Attribute {
-  int type = 0;
-  int64_t count = 0;
-  std::vector<char> bytes;
-};
-
-struct Bag {
-  int kind = 0;
-  bool finalized = false;
-  std::map<int, Attribute> attributes;
-  // Results that the library makes: engine number and the graph it is for.
-  int engine = -1;
-  const Bag* graph = nullptr;
-};
+constexpr int64_t kGeneralWorkspace = 256;
 
 struct SimHandle {
   StreamHandle stream = nullptr;
@@ -34,18 +19,61 @@ struct SimHandle {
 // The engines that the heuristic offers, best first, and why a careful caller passes the first four by.
 enum Engine { kNondeterministic, kTensorCore, kHungry, kRefuses, kPlain, kEngines };
 
-const std::map<int, int> kTypes{
-    {kConvCompType, kTypeDataType},  {kConvMode, kTypeConvolutionMode}, {kConvDilations, kTypeInt64},
-    {kConvStrides, kTypeInt64},      {kConvPostPaddings, kTypeInt64},   {kConvPrePaddings, kTypeInt64},
-    {kConvSpatialDims, kTypeInt64},  {kHeurMode, kTypeHeurMode},        {kHeurGraph, kTypeDescriptor},
-    {kPlanHandle, kTypeHandle},      {kPlanConfig, kTypeDescriptor},    {kGraphHandle, kTypeHandle},
-    {kGraphOps, kTypeDescriptor},    {kTensorAlignment, kTypeInt64},    {kTensorType, kTypeDataType},
-    {kTensorDims, kTypeInt64},       {kTensorStrides, kTypeInt64},      {kTensorUid, kTypeInt64},
-    {kPackUids, kTypeInt64},         {kPackPointers, kTypeVoidPtr},     {kPackWorkspace, kTypeVoidPtr},
-    {kForwardConv, kTypeDescriptor}, {kForwardW, kTypeDescriptor},      {kForwardX, kTypeDescriptor},
-    {kForwardY, kTypeDescriptor},    {kBwdDataConv, kTypeDescriptor},   {kBwdDataW, kTypeDescriptor},
-    {kBwdDataDx, kTypeDescriptor},   {kBwdDataDy, kTypeDescriptor},     {kBwdFilterConv, kTypeDescriptor},
-    {kBwdFilterDw, kTypeDescriptor}, {kBwdFilterX, kTypeDescriptor},    {kBwdFilterDy, kTypeDescriptor}};
+const std::map<int, int> kTypes{{kConvCompType, kTypeDataType},
+                                {kConvMode, kTypeConvolutionMode},
+                                {kConvDilations, kTypeInt64},
+                                {kConvStrides, kTypeInt64},
+                                {kConvPostPaddings, kTypeInt64},
+                                {kConvPrePaddings, kTypeInt64},
+                                {kConvSpatialDims, kTypeInt64},
+                                {kHeurMode, kTypeHeurMode},
+                                {kHeurGraph, kTypeDescriptor},
+                                {kPlanHandle, kTypeHandle},
+                                {kPlanConfig, kTypeDescriptor},
+                                {kGraphHandle, kTypeHandle},
+                                {kGraphOps, kTypeDescriptor},
+                                {kTensorAlignment, kTypeInt64},
+                                {kTensorType, kTypeDataType},
+                                {kTensorDims, kTypeInt64},
+                                {kTensorStrides, kTypeInt64},
+                                {kTensorUid, kTypeInt64},
+                                {kPackUids, kTypeInt64},
+                                {kPackPointers, kTypeVoidPtr},
+                                {kPackWorkspace, kTypeVoidPtr},
+                                {kForwardConv, kTypeDescriptor},
+                                {kForwardW, kTypeDescriptor},
+                                {kForwardX, kTypeDescriptor},
+                                {kForwardY, kTypeDescriptor},
+                                {kBwdDataConv, kTypeDescriptor},
+                                {kBwdDataW, kTypeDescriptor},
+                                {kBwdDataDx, kTypeDescriptor},
+                                {kBwdDataDy, kTypeDescriptor},
+                                {kBwdFilterConv, kTypeDescriptor},
+                                {kBwdFilterDw, kTypeDescriptor},
+                                {kBwdFilterX, kTypeDescriptor},
+                                {kBwdFilterDy, kTypeDescriptor},
+                                {kPointwiseMode, kTypePointwiseMode},
+                                {kPointwisePrecision, kTypeDataType},
+                                {kPointwiseAxis, kTypeInt64},
+                                {kPointwiseOpMode, kTypeDescriptor},
+                                {kPointwiseOpX, kTypeDescriptor},
+                                {kPointwiseOpB, kTypeDescriptor},
+                                {kPointwiseOpY, kTypeDescriptor},
+                                {kPointwiseOpT, kTypeDescriptor},
+                                {kTensorIsVirtual, kTypeBoolean},
+                                {kTensorIsByValue, kTypeBoolean},
+                                {kMatmulCompType, kTypeDataType},
+                                {kMatmulOpA, kTypeDescriptor},
+                                {kMatmulOpB, kTypeDescriptor},
+                                {kMatmulOpC, kTypeDescriptor},
+                                {kMatmulOpDesc, kTypeDescriptor},
+                                {kReductionOperator, kTypeReductionOperator},
+                                {kReductionCompType, kTypeDataType},
+                                {kReductionOpX, kTypeDescriptor},
+                                {kReductionOpY, kTypeDescriptor},
+                                {kReductionOpDesc, kTypeDescriptor},
+                                {kReshapeOpX, kTypeDescriptor},
+                                {kReshapeOpY, kTypeDescriptor}};
 bool is_scale(int name) {
   return name == kForwardAlpha || name == kForwardBeta || name == kBwdDataAlpha || name == kBwdDataBeta ||
          name == kBwdFilterAlpha || name == kBwdFilterBeta;
@@ -58,37 +86,11 @@ size_t size_of_type(int type) {
     case kTypeFloat:
     case kTypeConvolutionMode:
     case kTypeHeurMode:
+    case kTypePointwiseMode:
+    case kTypeReductionOperator:
     case kTypeNumericalNote: return 4;
     default: return 8;
   }
-}
-
-int wrong(int status, const std::string& why) { return report(status, "cudnn: " + why); }
-
-template <class T>
-std::vector<T> values(const Bag& b, int name) {
-  const auto at = b.attributes.find(name);
-  if (at == b.attributes.end()) return {};
-  std::vector<T> out(at->second.bytes.size() / sizeof(T));
-  std::memcpy(out.data(), at->second.bytes.data(), at->second.bytes.size());
-  return out;
-}
-template <class T>
-T value(const Bag& b, int name, T missing = {}) {
-  const auto all = values<T>(b, name);
-  return all.empty() ? missing : all[0];
-}
-const Bag* child(const Bag& b, int name) {
-  const void* p = value<const void*>(b, name);
-  return is_live(p) ? static_cast<const Bag*>(p) : nullptr;
-}
-
-int cuda_type(int dnn) {
-  return dnn == kDnnFloat      ? kR32F
-         : dnn == kDnnDouble   ? kR64F
-         : dnn == kDnnHalf     ? kR16F
-         : dnn == kDnnBfloat16 ? kR16BF
-                               : -1;
 }
 
 // A convolution with its three tensors, whichever of them is the result.
@@ -133,7 +135,9 @@ int finalize_tensor(const Bag& b) {
   for (size_t i = 0; i < 4; ++i)
     if (dims[i] <= 0 || strides[i] <= 0)
       return wrong(kDnnBadParamOutOfBound, fmt::format("size {} with stride {}", dims[i], strides[i]));
-  if (cuda_type(value<int>(b, kTensorType, -1)) < 0)
+  const int type = value<int>(b, kTensorType, -1);
+  const bool inside = value<char>(b, kTensorIsVirtual) && (type == kDnnInt32 || type == kDnnBool);
+  if (cuda_type(type) < 0 && !inside)
     return wrong(kDnnNotSupportedDataType, fmt::format("tensor type {}", value<int>(b, kTensorType, -1)));
   if (value<int64_t>(b, kTensorAlignment) <= 0 || b.attributes.count(kTensorUid) == 0)
     return wrong(kDnnBadParam, "a tensor without alignment or number");
@@ -166,6 +170,13 @@ int finalize_operation(const Bag& b) {
   return kDnnSuccess;
 }
 
+std::vector<const Bag*> operations_of(const Bag& graph) {
+  std::vector<const Bag*> out;
+  for (const void* p : values<const void*>(graph, kGraphOps))
+    out.push_back(is_live(p) ? static_cast<const Bag*>(p) : nullptr);
+  return out;
+}
+
 int finalize(Bag& b) {
   switch (b.kind) {
     case kTensorDescriptor: return finalize_tensor(b);
@@ -181,11 +192,20 @@ int finalize(Bag& b) {
     case kConvForwardDescriptor:
     case kConvBwdDataDescriptor:
     case kConvBwdFilterDescriptor: return finalize_operation(b);
+    case kPointwiseDescriptor:
+    case kMatmulDescriptor:
+    case kReductionDescriptor: return kDnnSuccess;
+    case kPointwiseOperation:
+    case kMatmulOperation:
+    case kReductionOperation:
+    case kReshapeOperation: return finalize_general(b);
     case kOperationGraphDescriptor: {
       if (!is_live(value<const void*>(b, kGraphHandle))) return wrong(kDnnBadParam, "a graph without a handle");
-      const Bag* op = child(b, kGraphOps);
-      if (!op || !op->finalized || values<void*>(b, kGraphOps).size() != 1)
-        return wrong(kDnnNotSupported, "a graph that is not one finished operation");
+      const auto ops = operations_of(b);
+      for (const Bag* op : ops)
+        if (!op || !op->finalized) return wrong(kDnnBadParamNotFinalized, "a graph with an unfinished operation");
+      if (!ops.empty() && is_general(ops[0]->kind)) return check_general(ops);
+      if (ops.size() != 1) return wrong(kDnnNotSupported, "a graph that is not one convolution");
       return kDnnSuccess;
     }
     case kEngineHeurDescriptor: {
@@ -211,15 +231,9 @@ int finalize(Bag& b) {
   return wrong(kDnnNotSupported, fmt::format("descriptor kind {}", b.kind));
 }
 
-size_t span_of(const Bag& tensor) {
-  const auto dims = values<int64_t>(tensor, kTensorDims), strides = values<int64_t>(tensor, kTensorStrides);
-  int64_t last = 0;
-  for (size_t i = 0; i < 4; ++i) last += (dims[i] - 1) * strides[i];
-  return static_cast<size_t>((last + 1) * type_size(cuda_type(value<int>(tensor, kTensorType))));
-}
-
 int64_t workspace_of(const Bag& plan) {
   if (plan.engine == kHungry) return int64_t{1} << 40;
+  if (is_general(operations_of(*plan.graph)[0]->kind)) return kGeneralWorkspace;
   return static_cast<int64_t>(span_of(*problem_of(*child(*plan.graph, kGraphOps)).w));
 }
 
@@ -288,11 +302,32 @@ void convolve(const Bag& conv, int result, Tensor& x, Tensor& w, Tensor& y) {
           }
 }
 
+// A graph that is not a convolution.
+int execute_general(StreamHandle stream, const Bag& plan, const std::function<char*(const Bag&)>& pointer,
+                    char* workspace) {
+  GeneralRun run;
+  if (const int status = prepare_general(operations_of(*plan.graph), pointer, &run); status != kDnnSuccess)
+    return status;
+  ++state().counters.operation_graphs;
+  run.accesses.push_back({reinterpret_cast<Address>(workspace), kGeneralWorkspace, true});
+  const int status =
+      submit(stream, {"cudnn operation graph", [=](std::vector<Access>& touched) {
+                        for (const Access& a : run.accesses)
+                          if (const int s = check_range("cudnnBackendExecute", a.address, a.bytes); s != kSuccess)
+                            return s;
+                        std::memset(workspace, 0xFF, kGeneralWorkspace);
+                        run.work();
+                        touched = run.accesses;
+                        return static_cast<int>(kSuccess);
+                      }});
+  return status == kSuccess ? kDnnSuccess : kDnnExecutionFailed;
+}
+
 Bag& bag(void* p) { return *static_cast<Bag*>(p); }
 
 }  // namespace
 
-size_t sim_cudnnGetVersion() { return 91900; }
+size_t sim_cudnnGetVersion() { return static_cast<size_t>(version_of("CUDNN", 91900)); }
 const char* sim_cudnnGetErrorString(int status) {
   return status == kDnnSuccess ? "CUDNN_STATUS_SUCCESS"
          : status < 3000       ? "CUDNN_STATUS_BAD_PARAM"
@@ -412,13 +447,16 @@ int sim_cudnnBackendExecute(DnnHandle handle, DnnDescriptor plan, DnnDescriptor 
   if (!is_live(handle) || !is_live(plan) || !is_live(pack) || !bag(plan).finalized || !bag(pack).finalized)
     return wrong(kDnnBadParamNotFinalized, "cudnnBackendExecute");
   const Bag &p = bag(plan), &v = bag(pack);
-  const Problem problem = problem_of(*child(*p.graph, kGraphOps));
   const auto uids = values<int64_t>(v, kPackUids);
   const auto pointers = values<char*>(v, kPackPointers);
   const auto pointer = [&](const Bag& t) -> char* {
     const auto at = std::ranges::find(uids, value<int64_t>(t, kTensorUid));
     return at == uids.end() ? nullptr : pointers[static_cast<size_t>(at - uids.begin())];
   };
+  const auto workspace = value<char*>(v, kPackWorkspace);
+  const StreamHandle stream = reinterpret_cast<SimHandle*>(handle)->stream;
+  if (is_general(child(*p.graph, kGraphOps)->kind)) return execute_general(stream, p, pointer, workspace);
+  const Problem problem = problem_of(*child(*p.graph, kGraphOps));
   std::vector<Access> all;
   const Bag* tensors[3] = {problem.y, problem.x, problem.w};
   for (int i = 0; i < 3; ++i) {
@@ -428,7 +466,6 @@ int sim_cudnnBackendExecute(DnnHandle handle, DnnDescriptor plan, DnnDescriptor 
       return wrong(kDnnBadParamMisaligned, "a tensor is not aligned as its descriptor says");
     all.push_back({reinterpret_cast<Address>(data), span_of(*tensors[i]), i == problem.result});
   }
-  const auto workspace = value<char*>(v, kPackWorkspace);
   const auto needed = static_cast<size_t>(workspace_of(p));
   all.push_back({reinterpret_cast<Address>(workspace), needed, true});
   // Everything is copied: descriptors may be gone when a captured graph runs.
@@ -437,26 +474,25 @@ int sim_cudnnBackendExecute(DnnHandle handle, DnnDescriptor plan, DnnDescriptor 
   const int result = problem.result, engine = p.engine;
   const double alpha = problem.alpha, beta = problem.beta;
   ++state().counters.convolutions;
-  const int status =
-      submit(reinterpret_cast<SimHandle*>(handle)->stream,
-             {result == 0   ? "cudnn convolution"
-              : result == 1 ? "cudnn convolution, data gradient"
-                            : "cudnn convolution, weight gradient",
-              [=](std::vector<Access>& touched) mutable {
-                for (const Access& a : all)
-                  if (const int s = check_range("cudnnBackendExecute", a.address, a.bytes); s != kSuccess) return s;
-                std::memset(workspace, 0xFF, needed);
-                if (result != 1) x.load();
-                if (result != 2) w.load();
-                if (result != 0) y.load();
-                if (engine == kTensorCore && x.type == kR32F)  // TF32; double precision has tensor cores of its own
-                  for (Tensor* t : {&x, &w, &y})
-                    for (double& number : t->numbers) number = round_bits(static_cast<float>(number), 13);
-                convolve(conv, result, x, w, y);
-                (result == 0 ? y : result == 1 ? x : w).store(alpha, beta);
-                touched.insert(touched.end(), all.begin(), all.end());
-                return static_cast<int>(kSuccess);
-              }});
+  const int status = submit(
+      stream, {result == 0   ? "cudnn convolution"
+               : result == 1 ? "cudnn convolution, data gradient"
+                             : "cudnn convolution, weight gradient",
+               [=](std::vector<Access>& touched) mutable {
+                 for (const Access& a : all)
+                   if (const int s = check_range("cudnnBackendExecute", a.address, a.bytes); s != kSuccess) return s;
+                 std::memset(workspace, 0xFF, needed);
+                 if (result != 1) x.load();
+                 if (result != 2) w.load();
+                 if (result != 0) y.load();
+                 if (engine == kTensorCore && x.type == kR32F)  // TF32; double precision has tensor cores of its own
+                   for (Tensor* t : {&x, &w, &y})
+                     for (double& number : t->numbers) number = round_bits(static_cast<float>(number), 13);
+                 convolve(conv, result, x, w, y);
+                 (result == 0 ? y : result == 1 ? x : w).store(alpha, beta);
+                 touched.insert(touched.end(), all.begin(), all.end());
+                 return static_cast<int>(kSuccess);
+               }});
   return status == kSuccess ? kDnnSuccess : kDnnExecutionFailed;
 }
 

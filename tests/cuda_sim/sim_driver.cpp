@@ -51,7 +51,7 @@ int sim_cuInit(unsigned flags) {
   return flags == 0 ? kSuccess : kErrorInvalidValue;
 }
 int sim_cuDriverGetVersion(int* version) {
-  *version = 13000;
+  *version = version_of("DRIVER", 13000);
   return kSuccess;
 }
 
@@ -67,6 +67,8 @@ int sim_cuGetErrorName(int error, const char** name) {
       {kErrorInvalidHandle, "CUDA_ERROR_INVALID_HANDLE"},
       {kErrorNotFound, "CUDA_ERROR_NOT_FOUND"},
       {kErrorIllegalAddress, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+      {kErrorEccUncorrectable, "CUDA_ERROR_ECC_UNCORRECTABLE"},
+      {kErrorLaunchFailed, "CUDA_ERROR_LAUNCH_FAILED"},
       {kErrorLaunchOutOfResources, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"},
       {kErrorMisalignedAddress, "CUDA_ERROR_MISALIGNED_ADDRESS"},
       {kErrorStreamCaptureUnsupported, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
@@ -124,6 +126,7 @@ int sim_cuDevicePrimaryCtxRelease_v2(DeviceId) {
   return kSuccess;
 }
 int sim_cuCtxSetCurrent(Context context) {
+  if (state().lost) return state().lost;
   if (context != kContext || state().context_users == 0)
     return report(kErrorInvalidContext, "cuCtxSetCurrent: no such context");
   current = context;
@@ -277,6 +280,7 @@ int sim_cuStreamDestroy_v2(StreamHandle stream) {
   return kSuccess;
 }
 int sim_cuStreamSynchronize(StreamHandle stream) {
+  if (state().lost) return state().lost;
   const Lock lock(state().mutex);
   if (!is_live(stream)) return report(kErrorInvalidHandle, "cuStreamSynchronize: no such stream");
   auto& s = of<SimStream>(stream);
@@ -287,6 +291,7 @@ int sim_cuStreamSynchronize(StreamHandle stream) {
   return host_waits(s.clock);
 }
 int sim_cuStreamWaitEvent(StreamHandle stream, EventHandle event, unsigned) {
+  if (state().lost) return state().lost;
   const Lock lock(state().mutex);
   if (!is_live(stream) || !is_live(event))
     return report(kErrorInvalidHandle, "cuStreamWaitEvent: no such stream or event");
@@ -336,6 +341,7 @@ int sim_cuGraphInstantiateWithFlags(GraphExec* exec, GraphHandle graph, unsigned
   return kSuccess;
 }
 int sim_cuGraphLaunch(GraphExec exec, StreamHandle stream) {
+  if (state().lost) return state().lost;
   const Lock lock(state().mutex);
   if (!is_live(exec) || !is_live(stream)) return report(kErrorInvalidHandle, "cuGraphLaunch: no such graph or stream");
   if (!in_context()) return report(kErrorInvalidContext, "cuGraphLaunch: the thread has no context");
@@ -364,6 +370,7 @@ int sim_cuEventCreate(EventHandle* event, unsigned flags) {
   return kSuccess;
 }
 int sim_cuEventRecord(EventHandle event, StreamHandle stream) {
+  if (state().lost) return state().lost;
   const Lock lock(state().mutex);
   if (!is_live(stream) || !is_live(event)) return report(kErrorInvalidHandle, "cuEventRecord: no such stream or event");
   auto& e = of<SimEvent>(event);
@@ -377,6 +384,7 @@ int sim_cuEventRecord(EventHandle event, StreamHandle stream) {
   return kSuccess;
 }
 int sim_cuEventSynchronize(EventHandle event) {
+  if (state().lost) return state().lost;
   const Lock lock(state().mutex);
   if (!is_live(event)) return report(kErrorInvalidHandle, "cuEventSynchronize: no such event");
   const auto& e = of<SimEvent>(event);
@@ -385,6 +393,7 @@ int sim_cuEventSynchronize(EventHandle event) {
 }
 // A card takes its time: the first question after a record is always too early.
 int sim_cuEventQuery(EventHandle event) {
+  if (state().lost) return state().lost;
   const Lock lock(state().mutex);
   if (!is_live(event)) return report(kErrorInvalidHandle, "cuEventQuery: no such event");
   auto& e = of<SimEvent>(event);

@@ -97,6 +97,8 @@ struct State {
   std::vector<std::string> op_names{""};
   std::vector<InFlight> in_flight;
   int capturing = 0;  // streams under capture
+  int64_t operations = 0;  // done since the start
+  int lost = 0;            // the error that every call gets from now on; 0: the card works
 };
 State& state();
 using Lock = std::lock_guard<std::recursive_mutex>;
@@ -118,5 +120,8 @@ int host_waits(const Clock&);  // the host has waited for all before this clock:
 int forbid_in_capture(const char* call);
 
 bool in_context();  // the calling thread has a current context
+
+// A version number that a test may set for libraries that are opened: LATHE_CUDA_SIM_<NAME>.
+int version_of(const char* name, int usual);
 
 }  // namespace lathe::sim

@@ -64,6 +64,39 @@ TEST(CudaTrain, GptLikeTheCpu) {
 
 TEST(CudaTrain, AccumulatesAndResumes) { expect_resume_keeps_bits("cuda", kEnv); }
 
+// The card fails in the middle of a run: the message says where, files are whole, and the run goes on to the same bits.
+TEST(CudaTrain, LostCard) {
+  const TempDir dir;
+  const auto train = [&](const std::string& out, const std::string& lost) {
+    std::vector<std::string> env = kEnv;
+    if (!lost.empty()) env.push_back("LATHE_CUDA_SIM_LOST=" + lost);
+    return run_lathe({"train",    "mlp",
+                      "--device", "cuda",
+                      "--quiet",  "--resume",
+                      "--out",    dir.path(out),
+                      "--set",    "data.source=synthetic",
+                      "--set",    "data.train_samples=100",
+                      "--set",    "train.batch_size=16",
+                      "--set",    "model.hidden=[32]",
+                      "--set",    "train.steps=10",
+                      "--set",    "checkpoint.every_steps=2"},
+                     env);
+  };
+  ASSERT_EQ(train("whole", "").code, 0);
+  // Uncorrectable ECC error, then a launch failure in what is left.
+  for (const char* lost : {"200,214", "150,719"}) {
+    const auto r = train("parts", lost);
+    EXPECT_EQ(r.code, 71) << r.err;
+    for (const char* part : {"cuda:0 (simulated card)", "CUDA_ERROR_", "Program \"", "was running", "in step",
+                             "the checkpoint of step", "--resume"})
+      EXPECT_NE(r.err.find(part), std::string::npos) << part << " in: " << r.err;
+  }
+  ASSERT_EQ(train("parts", "").code, 0);
+  const std::string whole = read_file(newest_checkpoint(dir.path("whole")) + "/model.safetensors");
+  EXPECT_FALSE(whole.empty());
+  EXPECT_TRUE(whole == read_file(newest_checkpoint(dir.path("parts")) + "/model.safetensors"));
+}
+
 TEST(CudaTrain, SelftestOfTheCard) {
   const auto r = run_lathe({"selftest", "--device", "cuda", "--product", "64", "--json"}, kEnv);
   ASSERT_EQ(r.code, 0) << r.err << r.out;

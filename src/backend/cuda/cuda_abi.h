@@ -37,6 +37,7 @@ enum Result : int {
   kErrorInvalidImage = 200,
   kErrorInvalidContext = 201,
   kErrorNoBinaryForGpu = 209,
+  kErrorEccUncorrectable = 214,
   kErrorInvalidHandle = 400,
   kErrorNotFound = 500,
   kErrorNotReady = 600,
@@ -108,9 +109,10 @@ enum LtEpilogue : int {
   kEpilogueReluBias = 6,
   kEpilogueGelu = 32,
   kEpilogueGeluBias = 36,
-  kEpilogueDgelu = 192,
   kEpilogueGeluAux = 160,
   kEpilogueGeluAuxBias = 164,
+  kEpilogueDgelu = 192,
+  kEpilogueDgeluBgrad = 208,
   kEpilogueBgradA = 256,
   kEpilogueBgradB = 512,
 };
@@ -142,7 +144,7 @@ enum DnnStatus : int {
   kDnnNotSupportedLayout = 3004,
   kDnnExecutionFailed = 5000,
 };
-enum DnnDataType : int { kDnnFloat = 0, kDnnDouble = 1, kDnnHalf = 2, kDnnBfloat16 = 9 };
+enum DnnDataType : int { kDnnFloat = 0, kDnnDouble = 1, kDnnHalf = 2, kDnnInt32 = 4, kDnnBfloat16 = 9, kDnnBool = 11 };
 enum DnnAttributeType : int {
   kTypeHandle = 0,
   kTypeDataType = 1,
@@ -154,9 +156,12 @@ enum DnnAttributeType : int {
   kTypeConvolutionMode = 7,
   kTypeHeurMode = 8,
   kTypeNumericalNote = 11,
+  kTypePointwiseMode = 14,
   kTypeDescriptor = 15,
+  kTypeReductionOperator = 18,
 };
 enum DnnDescriptorType : int {
+  kPointwiseDescriptor = 0,
   kConvolutionDescriptor = 1,
   kEngineDescriptor = 2,
   kEngineConfigDescriptor = 3,
@@ -165,11 +170,20 @@ enum DnnDescriptorType : int {
   kConvForwardDescriptor = 10,
   kConvBwdFilterDescriptor = 11,
   kConvBwdDataDescriptor = 12,
+  kPointwiseOperation = 13,
   kOperationGraphDescriptor = 15,
   kVariantPackDescriptor = 16,
   kTensorDescriptor = 17,
+  kMatmulDescriptor = 18,
+  kMatmulOperation = 19,
+  kReductionDescriptor = 21,
+  kReductionOperation = 22,
+  kReshapeOperation = 31,
 };
 enum DnnAttribute : int {
+  kPointwiseMode = 0,
+  kPointwisePrecision = 1,
+  kPointwiseAxis = 9,
   kConvCompType = 100,
   kConvMode = 101,
   kConvDilations = 102,
@@ -202,6 +216,11 @@ enum DnnAttribute : int {
   kBwdFilterDw = 715,
   kBwdFilterX = 716,
   kBwdFilterDy = 717,
+  kPointwiseOpMode = 750,
+  kPointwiseOpX = 751,
+  kPointwiseOpB = 752,
+  kPointwiseOpY = 753,
+  kPointwiseOpT = 758,
   kGraphHandle = 800,
   kGraphOps = 801,
   kTensorAlignment = 900,
@@ -209,11 +228,37 @@ enum DnnAttribute : int {
   kTensorDims = 902,
   kTensorStrides = 903,
   kTensorUid = 906,
+  kTensorIsVirtual = 907,
+  kTensorIsByValue = 908,
   kPackUids = 1000,
   kPackPointers = 1001,
   kPackWorkspace = 1003,
   kEngineNumericalNote = 1303,
+  kMatmulCompType = 1500,
+  kMatmulOpA = 1520,
+  kMatmulOpB = 1521,
+  kMatmulOpC = 1522,
+  kMatmulOpDesc = 1523,
+  kReductionOperator = 1600,
+  kReductionCompType = 1601,
+  kReductionOpX = 1610,
+  kReductionOpY = 1611,
+  kReductionOpDesc = 1612,
+  kReshapeOpX = 2200,
+  kReshapeOpY = 2201,
 };
+enum DnnPointwise : int {
+  kPwAdd = 0,
+  kPwMul = 1,
+  kPwDiv = 6,
+  kPwSub = 9,
+  kPwExp = 13,
+  kPwLog = 15,
+  kPwGreaterEqual = 303,
+  kPwIndex = 501,
+  kPwSelect = 601,
+};
+enum DnnReduction : int { kReduceAdd = 0, kReduceMax = 3 };
 enum DnnNote : int { kNoteTensorCore = 0, kNoteDownConvert = 1, kNoteReducedReduction = 2, kNoteNondeterministic = 4 };
 constexpr int kNoteCount = 10;
 enum DnnHeurMode : int { kHeurFallback = 2, kHeurA = 3 };

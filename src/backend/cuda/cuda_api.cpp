@@ -2,21 +2,35 @@
 
 #include <dlfcn.h>
 
-#include <initializer_list>
+#include <vector>
 
 #include "base/error.h"
 
 namespace lathe::cuda {
 namespace {
 
+constexpr int kOldestCuda = 12, kNewestCuda = 13;
+constexpr size_t kOldestCudnn = 90000;
+constexpr std::string_view kDriverNeeded = "a driver for CUDA 12.0 or newer is needed (R525)";
+
 // Opens the first name that exists; never closed, because drivers keep threads of their own.
-void* open_library(const std::string& folder, std::initializer_list<const char*> names, std::string* first_error) {
-  for (const char* name : names) {
+void* open_library(const std::string& folder, const std::vector<std::string>& names, std::string* first_error) {
+  for (const std::string& name : names) {
     const std::string path = folder.empty() ? name : folder + "/" + name;
     if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
     if (first_error->empty()) *first_error = dlerror();
   }
   return nullptr;
+}
+
+std::string cuda_version(int number) { return fmt::format("{}.{}", number / 1000, number % 1000 / 10); }
+
+// Libraries of a newer major version than the driver's do not run on it. The newest that does comes first.
+std::vector<std::string> for_driver(int driver, std::string_view name) {
+  std::vector<std::string> names;
+  for (int major = kNewestCuda; major >= kOldestCuda; --major)
+    if (major <= driver / 1000) names.push_back(fmt::format("{}.{}", name, major));
+  return names;
 }
 
 template <class F>
@@ -32,7 +46,7 @@ Api load_api(const std::string& folder) {
   std::string error;
 #define LATHE_RESOLVE(result, name, params) resolve(library, #name, api.name, missing, needed);
   {
-    constexpr std::string_view needed = "a driver for CUDA 12.0 or newer is needed (R525)";
+    constexpr std::string_view needed = kDriverNeeded;
     std::string& missing = api.driver_missing;
     if (void* library = open_library(folder, {"libcuda.so.1"}, &error)) {
       LATHE_CUDA_DRIVER(LATHE_RESOLVE)
@@ -42,30 +56,42 @@ Api load_api(const std::string& folder) {
     }
     error.clear();
   }
+  int driver = 0;
+  if (api.driver_missing.empty() && api.cuDriverGetVersion(&driver) == kSuccess && driver < 1000 * kOldestCuda)
+    api.driver_missing =
+        fmt::format("the NVIDIA driver is too old: it is for CUDA {}; {}", cuda_version(driver), kDriverNeeded);
   if (!api.driver_missing.empty()) {
     // The libraries take long to open and are of no use.
     api.nvrtc_missing = api.cublaslt_missing = api.cudnn_missing = "not looked for, because there is no driver";
     return api;
   }
+  const std::string releases = fmt::format("of CUDA {}{}", kOldestCuda, driver < 1000 * kNewestCuda ? "" : " or 13");
+  const std::string path_hint =
+      fmt::format("add its folder to LD_LIBRARY_PATH (the driver is for CUDA {})", cuda_version(driver));
   {
-    constexpr std::string_view needed = "NVRTC of CUDA 12 or 13 is needed (package cuda-nvrtc or the toolkit)";
+    const std::string needed = fmt::format("NVRTC {} is needed (package cuda-nvrtc or the toolkit)", releases);
     std::string& missing = api.nvrtc_missing;
-    if (void* library = open_library(folder, {"libnvrtc.so.13", "libnvrtc.so.12"}, &error)) {
+    if (void* library = open_library(folder, for_driver(driver, "libnvrtc.so"), &error)) {
       LATHE_CUDA_NVRTC(LATHE_RESOLVE)
+      int major = 0, minor = 0;
+      if (missing.empty() && api.nvrtcVersion(&major, &minor) == kRtcSuccess && major < kOldestCuda)
+        missing = fmt::format("it is version {}.{}; {}", major, minor, needed);
       if (!missing.empty()) missing = "NVRTC is too old: " + missing;
     } else {
-      missing = fmt::format("no NVRTC: {}; {}; add its folder to LD_LIBRARY_PATH", error, needed);
+      missing = fmt::format("no NVRTC: {}; {}; {}", error, needed, path_hint);
     }
     error.clear();
   }
   {
-    constexpr std::string_view needed = "cuBLASLt of CUDA 12 or 13 is needed (package libcublas or the toolkit)";
+    const std::string needed = fmt::format("cuBLASLt {} is needed (package libcublas or the toolkit)", releases);
     std::string& missing = api.cublaslt_missing;
-    if (void* library = open_library(folder, {"libcublasLt.so.13", "libcublasLt.so.12"}, &error)) {
+    if (void* library = open_library(folder, for_driver(driver, "libcublasLt.so"), &error)) {
       LATHE_CUDA_CUBLASLT(LATHE_RESOLVE)
+      if (missing.empty() && api.cublasLtGetVersion() < 10000 * kOldestCuda)
+        missing = fmt::format("it is version {}; {}", api.cublasLtGetVersion(), needed);
       if (!missing.empty()) missing = "cuBLASLt is too old: " + missing;
     } else {
-      missing = fmt::format("no cuBLASLt: {}; {}", error, needed);
+      missing = fmt::format("no cuBLASLt: {}; {}; {}", error, needed, path_hint);
     }
     error.clear();
   }
@@ -74,6 +100,9 @@ Api load_api(const std::string& folder) {
     std::string& missing = api.cudnn_missing;
     if (void* library = open_library(folder, {"libcudnn.so.9"}, &error)) {
       LATHE_CUDA_CUDNN(LATHE_RESOLVE)
+      if (const size_t version = missing.empty() ? api.cudnnGetVersion() : kOldestCudnn; version < kOldestCudnn)
+        missing =
+            fmt::format("it is version {}.{}.{}; {}", version / 1000, version % 1000 / 100, version % 100, needed);
       if (!missing.empty()) missing = "cuDNN is too old: " + missing;
     } else {
       missing = fmt::format("no cuDNN: {}; {}", error, needed);
@@ -99,36 +128,40 @@ const Api& loaded_api() {
 
 namespace {
 
-[[noreturn]] void fail(std::string_view call, int status, std::string_view name, std::string_view text) {
-  throw DeviceError(fmt::format("cuda: {} failed: {} ({}){}{}", call.substr(0, call.find('(')), name, status,
-                                text.empty() ? "" : ": ", text));
+std::string failure(std::string_view call, int status, std::string_view name, std::string_view text) {
+  return fmt::format("cuda: {} failed: {} ({}){}{}", call.substr(0, call.find('(')), name, status,
+                     text.empty() ? "" : ": ", text);
 }
 
 std::string_view or_unknown(const char* text) { return text ? text : "unknown error"; }
 
 }  // namespace
 
-void check_driver(const Api& api, int status, const char* call) {
-  if (status == kSuccess) return;
+std::string driver_failure(const Api& api, int status, const char* call) {
   const char *name = nullptr, *text = nullptr;
   api.cuGetErrorName(status, &name);
   api.cuGetErrorString(status, &text);
-  fail(call, status, or_unknown(name), text ? text : "");
+  return failure(call, status, or_unknown(name), text ? text : "");
+}
+
+void check_driver(const Api& api, int status, const char* call) {
+  if (status != kSuccess) throw DriverError(driver_failure(api, status, call));
 }
 
 void check_nvrtc(const Api& api, int status, const char* call) {
-  if (status != kRtcSuccess) fail(call, status, or_unknown(api.nvrtcGetErrorString(status)), "");
+  if (status != kRtcSuccess) throw DeviceError(failure(call, status, or_unknown(api.nvrtcGetErrorString(status)), ""));
 }
 
 void check_cublaslt(const Api& api, int status, const char* call) {
-  if (status != kLtSuccess) fail(call, status, or_unknown(api.cublasLtGetStatusString(status)), "");
+  if (status != kLtSuccess)
+    throw DeviceError(failure(call, status, or_unknown(api.cublasLtGetStatusString(status)), ""));
 }
 
 void check_cudnn(const Api& api, int status, const char* call) {
   if (status == kDnnSuccess) return;
   char text[512] = "";
   api.cudnnGetLastErrorString(text, sizeof text);
-  fail(call, status, or_unknown(api.cudnnGetErrorString(status)), text);
+  throw DeviceError(failure(call, status, or_unknown(api.cudnnGetErrorString(status)), text));
 }
 
 }  // namespace lathe::cuda

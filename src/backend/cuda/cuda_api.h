@@ -33,6 +33,7 @@ void check_driver(const Api&, int status, const char* call);
 void check_nvrtc(const Api&, int status, const char* call);
 void check_cublaslt(const Api&, int status, const char* call);
 void check_cudnn(const Api&, int status, const char* call);
+std::string driver_failure(const Api&, int status, const char* call);  // that text
 
 }  // namespace lathe::cuda
 

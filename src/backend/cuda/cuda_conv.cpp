@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "backend/cuda/cuda_device.h"
+#include "backend/cuda/cuda_dnn.h"
 #include "backend/cuda/cuda_site.h"
 #include "backend/kernels/loop_calls.h"
 #include "base/checked.h"
@@ -12,48 +12,6 @@
 namespace lathe {
 namespace {
 
-using cuda::Api;
-
-// A backend descriptor, destroyed with the object.
-class Descriptor {
- public:
-  Descriptor(const Api& api, int kind) : api_(&api) {
-    LATHE_CUDNN(*api_, cudnnBackendCreateDescriptor(kind, &handle_));
-  }
-  Descriptor(Descriptor&& o) noexcept : api_(o.api_), handle_(std::exchange(o.handle_, nullptr)) {}
-  Descriptor& operator=(Descriptor&& o) noexcept {
-    std::swap(api_, o.api_);
-    std::swap(handle_, o.handle_);
-    return *this;
-  }
-  ~Descriptor() {
-    if (handle_) api_->cudnnBackendDestroyDescriptor(handle_);
-  }
-
-  template <class T>
-  Descriptor& set(int name, int type, const T& value) {
-    return set_many(name, type, 1, &value);
-  }
-  template <size_t N>
-  Descriptor& set(int name, const std::array<int64_t, N>& values) {
-    return set_many(name, cuda::kTypeInt64, static_cast<int64_t>(N), values.data());
-  }
-  Descriptor& set(int name, const Descriptor& part) { return set_many(name, cuda::kTypeDescriptor, 1, &part.handle_); }
-  Descriptor& set_many(int name, int type, int64_t count, const void* values) {
-    LATHE_CUDNN(*api_, cudnnBackendSetAttribute(handle_, name, type, count, values));
-    return *this;
-  }
-  Descriptor& finish() {
-    LATHE_CUDNN(*api_, cudnnBackendFinalize(handle_));
-    return *this;
-  }
-  cuda::DnnDescriptor handle() const { return handle_; }
-
- private:
-  const Api* api_;
-  cuda::DnnDescriptor handle_ = nullptr;
-};
-
 enum class Which { forward, data, weights };
 
 struct ConvOperands {
@@ -61,17 +19,16 @@ struct ConvOperands {
   int64_t workspace_bytes = 0;
 };
 
-// A plan of cuDNN for one convolution, and the pack of its pointers.
 class CudnnConv {
  public:
+  // DeviceError when cuDNN has no engine within the workspace.
   CudnnConv(CudaDevice& device, Which which, DType dtype, const ConvGeometry& g, const ConvOperands& at)
-      : device_(device), pack_(make_pack(device.api(), at)) {
-    const Api& api = device.api();
+      : graph_(device) {
     const int type = cudnn_data_type(dtype);
-    const Descriptor& x = keep(tensor(api, 1, type, {g.batch, g.in_c, g.in_h, g.in_w}));
-    const Descriptor& w = keep(tensor(api, 2, type, {g.out_c, g.group_in, g.kernel_h, g.kernel_w}));
-    const Descriptor& y = keep(tensor(api, 3, type, {g.batch, g.out_c, g.out_h, g.out_w}));
-    Descriptor& conv = keep(Descriptor(api, cuda::kConvolutionDescriptor));
+    const DnnDescriptor& x = tensor(type, {g.batch, g.in_c, g.in_h, g.in_w}, at.x);
+    const DnnDescriptor& w = tensor(type, {g.out_c, g.group_in, g.kernel_h, g.kernel_w}, at.w);
+    const DnnDescriptor& y = tensor(type, {g.batch, g.out_c, g.out_h, g.out_w}, at.y);
+    DnnDescriptor& conv = graph_.part(cuda::kConvolutionDescriptor);
     const std::array<int64_t, 2> pads{g.pad_top, g.pad_left};
     conv.set(cuda::kConvSpatialDims, cuda::kTypeInt64, int64_t{2})
         .set(cuda::kConvCompType, cuda::kTypeDataType, int{dtype == DType::f64 ? cuda::kDnnDouble : cuda::kDnnFloat})
@@ -90,109 +47,29 @@ class CudnnConv {
         {cuda::kConvBwdFilterDescriptor, cuda::kBwdFilterAlpha, cuda::kBwdFilterBeta, cuda::kBwdFilterConv,
          cuda::kBwdFilterDw, cuda::kBwdFilterX, cuda::kBwdFilterDy}};
     const int(&names)[7] = kNames[static_cast<int>(which)];
-    Descriptor& op = keep(Descriptor(api, names[0]));
+    DnnDescriptor& op = graph_.operation(names[0]);
     if (dtype == DType::f64)
       op.set(names[1], cuda::kTypeDouble, 1.0).set(names[2], cuda::kTypeDouble, 0.0);
     else
       op.set(names[1], cuda::kTypeFloat, 1.0f).set(names[2], cuda::kTypeFloat, 0.0f);
     op.set(names[3], conv).set(names[4], w).set(names[5], x).set(names[6], y).finish();
-    Descriptor& graph = keep(Descriptor(api, cuda::kOperationGraphDescriptor));
-    graph.set(cuda::kGraphHandle, cuda::kTypeHandle, device.cudnn()).set(cuda::kGraphOps, op).finish();
-    choose(graph, dtype, at.workspace_bytes, g);
+    int64_t least = -1;
+    if (graph_.choose(dtype == DType::f32 && !tf32_allowed(), at.workspace, at.workspace_bytes, &least)) return;
+    throw DeviceError(fmt::format(
+        "cuda: cuDNN {} has no engine for a convolution of {} x {} with w {}{}", device.api().cudnnGetVersion(),
+        to_string(dtype), to_string(g.x()), to_string(g.w()),
+        least < 0 ? "" : fmt::format(" within {} bytes of workspace; {} are wanted", at.workspace_bytes, least)));
   }
-
-  void run() const { LATHE_CUDNN(device_.api(), cudnnBackendExecute(device_.cudnn(), plan_, pack_.handle())); }
+  void run() const { graph_.run(); }
 
  private:
-  Descriptor& keep(Descriptor d) { return *parts_.emplace_back(std::make_unique<Descriptor>(std::move(d))); }
-
   // Channels-last memory; cuDNN counts sizes as N C H W.
-  static Descriptor tensor(const Api& api, int64_t uid, int type, const std::array<int64_t, 4>& dims) {
+  const DnnDescriptor& tensor(int type, const DnnGraph::Dims& dims, cuda::Address at) {
     const auto [n, c, h, w] = dims;
-    Descriptor t(api, cuda::kTensorDescriptor);
-    t.set(cuda::kTensorType, cuda::kTypeDataType, type)
-        .set(cuda::kTensorDims, dims)
-        .set(cuda::kTensorStrides, std::array<int64_t, 4>{h * w * c, 1, w * c, c})
-        .set(cuda::kTensorUid, cuda::kTypeInt64, uid)
-        .set(cuda::kTensorAlignment, cuda::kTypeInt64, int64_t{16})
-        .finish();
-    return t;
+    return graph_.tensor(type, dims, {h * w * c, 1, w * c, c}, at);
   }
 
-  static Descriptor make_pack(const Api& api, const ConvOperands& at) {
-    Descriptor pack(api, cuda::kVariantPackDescriptor);
-    const int64_t uids[3] = {1, 2, 3};
-    void* pointers[3] = {reinterpret_cast<void*>(at.x), reinterpret_cast<void*>(at.w), reinterpret_cast<void*>(at.y)};
-    pack.set_many(cuda::kPackUids, cuda::kTypeInt64, 3, uids)
-        .set_many(cuda::kPackPointers, cuda::kTypeVoidPtr, 3, pointers)
-        .set(cuda::kPackWorkspace, cuda::kTypeVoidPtr, reinterpret_cast<void*>(at.workspace))
-        .finish();
-    return pack;
-  }
-
-  // Same bits on every run, and f32 sums of f32 products unless TF32 is allowed.
-  static bool numbers_fit(const Api& api, const Descriptor& config, DType dtype) {
-    const Descriptor engine(api, cuda::kEngineDescriptor);
-    cuda::DnnDescriptor handle = engine.handle();
-    int64_t count = 0;
-    LATHE_CUDNN(
-        api, cudnnBackendGetAttribute(config.handle(), cuda::kConfigEngine, cuda::kTypeDescriptor, 1, &count, &handle));
-    int notes[cuda::kNoteCount] = {};
-    LATHE_CUDNN(api, cudnnBackendGetAttribute(handle, cuda::kEngineNumericalNote, cuda::kTypeNumericalNote,
-                                              cuda::kNoteCount, &count, notes));
-    const bool strict = dtype == DType::f32 && !tf32_allowed();
-    return std::none_of(notes, notes + std::min<int64_t>(count, cuda::kNoteCount), [&](int note) {
-      return note == cuda::kNoteNondeterministic ||
-             (strict &&
-              (note == cuda::kNoteTensorCore || note == cuda::kNoteDownConvert || note == cuda::kNoteReducedReduction));
-    });
-  }
-
-  // The first engine, as cuDNN ranks them, whose numbers fit, that supports the problem and needs no more workspace.
-  void choose(const Descriptor& graph, DType dtype, int64_t workspace, const ConvGeometry& g) {
-    const Api& api = device_.api();
-    int64_t least = -1;
-    for (const int mode : {cuda::kHeurA, cuda::kHeurFallback}) {
-      Descriptor heuristic(api, cuda::kEngineHeurDescriptor);
-      heuristic.set(cuda::kHeurGraph, graph).set(cuda::kHeurMode, cuda::kTypeHeurMode, mode).finish();
-      constexpr int64_t kMost = 24;
-      std::vector<Descriptor> configs;
-      std::vector<cuda::DnnDescriptor> handles;
-      for (int64_t i = 0; i < kMost; ++i) {
-        configs.emplace_back(api, cuda::kEngineConfigDescriptor);
-        handles.push_back(configs.back().handle());
-      }
-      int64_t count = 0;
-      LATHE_CUDNN(api, cudnnBackendGetAttribute(heuristic.handle(), cuda::kHeurResults, cuda::kTypeDescriptor, kMost,
-                                                &count, handles.data()));
-      // The library may count results that it had no room for.
-      for (int64_t i = 0; i < std::min(count, kMost); ++i) {
-        const Descriptor& config = configs[static_cast<size_t>(i)];
-        if (!numbers_fit(api, config, dtype)) continue;
-        Descriptor plan(api, cuda::kExecutionPlanDescriptor);
-        plan.set(cuda::kPlanHandle, cuda::kTypeHandle, device_.cudnn()).set(cuda::kPlanConfig, config);
-        if (api.cudnnBackendFinalize(plan.handle()) != cuda::kDnnSuccess) continue;
-        int64_t needs = 0, one = 0;
-        LATHE_CUDNN(api,
-                    cudnnBackendGetAttribute(plan.handle(), cuda::kPlanWorkspace, cuda::kTypeInt64, 1, &one, &needs));
-        if (needs <= workspace) {
-          keep(std::move(configs[static_cast<size_t>(i)]));
-          plan_ = keep(std::move(plan)).handle();
-          return;
-        }
-        least = least < 0 ? needs : std::min(least, needs);
-      }
-    }
-    throw DeviceError(
-        fmt::format("cuda: cuDNN {} has no engine for a convolution of x {} with w {}{}", api.cudnnGetVersion(),
-                    to_string(g.x()), to_string(g.w()),
-                    least < 0 ? "" : fmt::format(" within {} bytes of workspace; {} are wanted", workspace, least)));
-  }
-
-  CudaDevice& device_;
-  Descriptor pack_;
-  std::vector<std::unique_ptr<Descriptor>> parts_;  // whatever the plan refers to
-  cuda::DnnDescriptor plan_ = nullptr;
+  DnnGraph graph_;
 };
 
 // --- candidates
@@ -299,13 +176,9 @@ std::unique_ptr<Kernel> bind_chain(Device& d, const Site& s, const KernelArgs& a
   at.workspace = device.address(args.workspace);
   at.workspace_bytes = workspace_for(s.target, c.head_out.dtype, g);
   std::unique_ptr<Kernel> rest;
-  if (c.loop) {
-    KernelArgs loop = args;
-    loop.in.push_back(result);
-    loop.workspace.offset += at.workspace_bytes;
-    loop.workspace.bytes -= at.workspace_bytes;
-    rest = device.bind("fused", loop_calls(make_nest(*c.loop), LaunchStyle::wide), loop);
-  }
+  if (c.loop)
+    rest =
+        device.bind("fused", loop_calls(make_nest(*c.loop), LaunchStyle::wide), loop_args(c, args, at.workspace_bytes));
   return std::make_unique<ConvKernel>(device, Which::forward, c.head_out.dtype, g, at, std::move(rest));
 }
 

@@ -12,6 +12,9 @@ namespace {
 
 size_t bytes_of(const Buffer& b) { return static_cast<size_t>(b.bytes); }
 
+// A driver call while Programs run.
+#define LATHE_ON_CARD(device, call) (device).check((device).api().call, #call)
+
 CudaInfo find_device(const cuda::Api& api, int index) {
   std::string reason;
   const std::vector<CudaInfo> all = cuda_devices(api, &reason);
@@ -87,13 +90,14 @@ class CudaRecording final : public Recording {
   CudaRecording(CudaDevice& device, std::string name, cuda::GraphExec exec)
       : device_(device), name_(std::move(name)), exec_(exec) {}
   ~CudaRecording() override {
-    device_.enter();
+    device_.enter_if_alive();
     device_.api().cuGraphExecDestroy(exec_);
   }
   void launch(Stream& stream) override {
     device_.enter();
+    device_.set_running(name_);
     const CudaRange range(device_.api(), name_.c_str());
-    LATHE_CUDA(device_.api(), cuGraphLaunch(exec_, as_cuda(stream).handle()));
+    LATHE_ON_CARD(device_, cuGraphLaunch(exec_, as_cuda(stream).handle()));
   }
 
  private:
@@ -113,14 +117,14 @@ bool CudaEvent::reached() {
   device_.enter();
   const int status = device_.api().cuEventQuery(handle_);
   if (status == cuda::kErrorNotReady) return false;
-  cuda::check_driver(device_.api(), status, "cuEventQuery");
+  device_.check(status, "cuEventQuery");
   return true;
 }
 
 void CudaEvent::hold() {
   device_.enter();
   ++device_.counters().back_pressure;
-  LATHE_CUDA(device_.api(), cuEventSynchronize(handle_));
+  LATHE_ON_CARD(device_, cuEventSynchronize(handle_));
 }
 
 CudaStream::CudaStream(CudaDevice& device) : device_(device) {
@@ -131,43 +135,44 @@ CudaStream::~CudaStream() { device_.api().cuStreamDestroy_v2(handle_); }
 void CudaStream::copy_in(const Buffer& dst, const void* src) {
   if (dst.bytes == 0) return;
   device_.enter();
-  LATHE_CUDA(device_.api(), cuMemcpyHtoDAsync_v2(device_.address(dst), src, bytes_of(dst), handle_));
+  LATHE_ON_CARD(device_, cuMemcpyHtoDAsync_v2(device_.address(dst), src, bytes_of(dst), handle_));
 }
 
 void CudaStream::copy_out(void* dst, const Buffer& src) {
   if (src.bytes == 0) return;
   device_.enter();
-  LATHE_CUDA(device_.api(), cuMemcpyDtoHAsync_v2(dst, device_.address(src), bytes_of(src), handle_));
+  LATHE_ON_CARD(device_, cuMemcpyDtoHAsync_v2(dst, device_.address(src), bytes_of(src), handle_));
 }
 
 void CudaStream::copy(const Buffer& dst, const Buffer& src) {
   if (src.bytes == 0) return;
   LATHE_CHECK(dst.bytes >= src.bytes, "{} bytes into {}", src.bytes, dst.bytes);
   device_.enter();
-  LATHE_CUDA(device_.api(), cuMemcpyDtoDAsync_v2(device_.address(dst), device_.address(src), bytes_of(src), handle_));
+  LATHE_ON_CARD(device_, cuMemcpyDtoDAsync_v2(device_.address(dst), device_.address(src), bytes_of(src), handle_));
 }
 
 void CudaStream::record(Event& event) {
   device_.enter();
-  LATHE_CUDA(device_.api(), cuEventRecord(static_cast<CudaEvent&>(event).handle(), handle_));
+  LATHE_ON_CARD(device_, cuEventRecord(static_cast<CudaEvent&>(event).handle(), handle_));
 }
 
 // An event that was never recorded lets the stream pass.
 void CudaStream::wait(Event& event) {
   device_.enter();
-  LATHE_CUDA(device_.api(), cuStreamWaitEvent(handle_, static_cast<CudaEvent&>(event).handle(), 0));
+  LATHE_ON_CARD(device_, cuStreamWaitEvent(handle_, static_cast<CudaEvent&>(event).handle(), 0));
 }
 
 void CudaStream::synchronize() {
   device_.enter();
   ++device_.counters().blocking;
-  LATHE_CUDA(device_.api(), cuStreamSynchronize(handle_));
+  LATHE_ON_CARD(device_, cuStreamSynchronize(handle_));
 }
 
 CudaDevice::CudaDevice(const cuda::Api& api, int index, Target target, const std::string& cache_folder)
     : api_(api), target_(std::move(target)) {
   const CudaInfo info = find_device(api, index);
   id_ = info.id;
+  label_ = fmt::format("cuda:{} ({})", index, info.name);
   LATHE_CUDA(api_, cuDevicePrimaryCtxRetain(&context_, id_));
   enter();
   library_ = std::make_unique<CudaLibrary>(api_, info.architecture(), BinaryCache(cache_folder));
@@ -189,7 +194,15 @@ CudaDevice::~CudaDevice() {
   api_.cuDevicePrimaryCtxRelease_v2(id_);
 }
 
-void CudaDevice::enter() const { LATHE_CUDA(api_, cuCtxSetCurrent(context_)); }
+void CudaDevice::enter() const { check(api_.cuCtxSetCurrent(context_), "cuCtxSetCurrent"); }
+
+void CudaDevice::enter_if_alive() const { api_.cuCtxSetCurrent(context_); }
+
+void CudaDevice::check(int status, const char* call) const {
+  if (status == cuda::kSuccess) return;
+  throw DriverError(fmt::format("{}: {}{}", label_, cuda::driver_failure(api_, status, call),
+                                running_ ? fmt::format("; Program \"{}\" was running", *running_) : ""));
+}
 
 void CudaDevice::allocate(std::span<const int64_t> segment_bytes) {
   LATHE_CHECK(segments_.empty(), "the arena is allocated once");

@@ -83,6 +83,11 @@ class CudaDevice final : public Device {
   cuda::DnnHandle cudnn();
   // Makes the context current on the calling thread; every entry from outside does.
   void enter() const;
+  void enter_if_alive() const;  // for destructors
+  // DriverError that names the card and the Program that it was given last: work fails when the host comes to wait for
+  // it, not where it was launched.
+  void check(int status, const char* call) const;
+  void set_running(const std::string& program) { running_ = &program; }  // kept as long as it may fail
   cuda::Address address(const Buffer&) const;  // InternalError when the buffer does not lie within the arena
 
   // Launches of the calls with their arguments in place. `name` appears in profiles. DeviceError when a grid is larger
@@ -93,6 +98,8 @@ class CudaDevice final : public Device {
   const cuda::Api& api_;
   cuda::DeviceId id_ = 0;
   Target target_;
+  std::string label_;  // "cuda:0 (NVIDIA A100)"
+  const std::string* running_ = nullptr;
   cuda::Context context_ = nullptr;
   std::unique_ptr<CudaLibrary> library_;
   std::unique_ptr<CudaStream> compute_, transfer_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/cuda/cuda_matmul.h"
 #include "base/error.h"
 
 namespace lathe {
@@ -36,13 +37,7 @@ std::vector<CudaInfo> cuda_devices(const cuda::Api& api, std::string* reason) {
     why = api.driver_missing;
     return {};
   }
-  int version = 0, count = 0;
-  LATHE_CUDA(api, cuDriverGetVersion(&version));
-  if (version < 12000) {
-    why = fmt::format("the NVIDIA driver is for CUDA {}.{}; one for CUDA 12.0 or newer is needed (R525)",
-                      version / 1000, version % 1000 / 10);
-    return {};
-  }
+  int count = 0;
   if (const int status = api.cuInit(0); status != cuda::kSuccess) {
     const char* name = nullptr;
     api.cuGetErrorName(status, &name);
@@ -91,6 +86,7 @@ Target cuda_target(const cuda::Api& api, const CudaInfo* info) {
   t.alignment = 256;
   t.host_memory = false;
   t.library_workspace = kWorkspace;
+  t.gradient_epilogues = api.cublaslt_missing.empty() || !info ? kGeluColumns : 0;
   if (!info) return t;
   t.memory = t.largest_allocation = info->memory;
   t.threads = info->multiprocessors;

@@ -1,6 +1,7 @@
 // Which node runs as what on a card: cuBLASLt and cuDNN first, else a text of backend/kernels.
 #include "backend/cuda/cuda_kernels.h"
 
+#include "backend/cuda/cuda_attention.h"
 #include "backend/cuda/cuda_conv.h"
 #include "backend/cuda/cuda_device.h"
 #include "backend/cuda/cuda_matmul.h"
@@ -23,6 +24,7 @@ struct CudaBinder {
 KernelTable make_table() {
   std::vector<KernelTable::Row> rows = cuda_matmul_rows();
   for (const KernelTable::Row& r : cuda_conv_rows()) rows.push_back(r);
+  for (const KernelTable::Row& r : cuda_attention_rows()) rows.push_back(r);
   for (const KernelTable::Row& r : node_candidates<CudaBinder>()) rows.push_back(r);
   return KernelTable(std::move(rows));
 }

@@ -12,8 +12,15 @@ namespace {
 
 using Activation = CudaMatmulSpec::Activation;
 
+using BiasGradient = CudaMatmulSpec::BiasGradient;
+
 int epilogue_of(const CudaMatmulSpec& s) {
+  if (s.gelu_gradient) return s.bias_gradient == BiasGradient::of_d ? cuda::kEpilogueDgeluBgrad : cuda::kEpilogueDgelu;
+  // Its A is our b.
+  if (s.bias_gradient != BiasGradient::none)
+    return s.bias_gradient == BiasGradient::of_b ? cuda::kEpilogueBgradA : cuda::kEpilogueBgradB;
   const int act = s.activation == Activation::relu   ? cuda::kEpilogueRelu
+                  : s.keep_input                     ? cuda::kEpilogueGeluAux
                   : s.activation == Activation::gelu ? cuda::kEpilogueGelu
                                                      : 0;
   const int all = act | (s.bias ? cuda::kEpilogueBias : 0);
@@ -31,7 +38,7 @@ int64_t type_bytes(int type) { return type == cuda::kR64F ? 8 : type == cuda::kR
 
 }  // namespace
 
-CudaMatmul::CudaMatmul(CudaDevice& device, const CudaMatmulSpec& spec, const Operands& at)
+CudaMatmul::CudaMatmul(CudaDevice& device, const CudaMatmulSpec& spec, const Operands& at, Unchosen)
     : device_(device), at_(at), desc_(device.api()) {
   device.enter();
   if (!spec.add_c) at_.c = at_.d;
@@ -44,7 +51,25 @@ CudaMatmul::CudaMatmul(CudaDevice& device, const CudaMatmulSpec& spec, const Ope
     std::memcpy(beta_, spec.add_c ? &one : &zero, sizeof one);
   }
   make_descriptors(spec);
-  choose(spec);
+}
+
+CudaMatmul::CudaMatmul(CudaDevice& device, const CudaMatmulSpec& s, const Operands& at)
+    : CudaMatmul(device, s, at, Unchosen{}) {
+  int status = 0;
+  if (choose(&status)) return;
+  const cuda::Api& api = device.api();
+  throw DeviceError(fmt::format(
+      "cuda: cuBLASLt {} has no algorithm for a product of {} x {} x {} ({} of them, type {}, epilogue {}, {} bytes of "
+      "workspace): {}",
+      api.cublasLtGetVersion(), s.m, s.n, s.k, s.batch, s.type, epilogue_of(s), at_.workspace_bytes,
+      api.cublasLtGetStatusString(status)));
+}
+
+std::unique_ptr<CudaMatmul> CudaMatmul::make_if_offered(CudaDevice& device, const CudaMatmulSpec& spec,
+                                                        const Operands& at) {
+  std::unique_ptr<CudaMatmul> made(new CudaMatmul(device, spec, at, Unchosen{}));
+  int status = 0;
+  return made->choose(&status) ? std::move(made) : nullptr;
 }
 
 CudaMatmul::Descriptors::~Descriptors() {
@@ -65,7 +90,12 @@ void CudaMatmul::make_descriptors(const CudaMatmulSpec& s) {
   set(cuda::kDescTransA, op_a);
   set(cuda::kDescTransB, op_b);
   set(cuda::kDescEpilogue, epilogue_of(s));
-  if (s.bias) set(cuda::kDescBiasPointer, at_.bias);
+  if (s.bias || s.bias_gradient != BiasGradient::none) set(cuda::kDescBiasPointer, at_.bias);
+  if (s.keep_input || s.gelu_gradient) {
+    set(cuda::kDescAuxPointer, at_.aux);
+    set(cuda::kDescAuxLd, s.n);
+    set(cuda::kDescAuxBatchStride, s.m * s.n);
+  }
 
   // As stored: our rows are its columns.
   const int64_t b_rows = s.trans_b ? s.n : s.k, b_cols = s.trans_b ? s.k : s.n;
@@ -84,7 +114,7 @@ void CudaMatmul::make_descriptors(const CudaMatmulSpec& s) {
   }
 }
 
-void CudaMatmul::choose(const CudaMatmulSpec& s) {
+bool CudaMatmul::choose(int* status) {
   const cuda::Api& api = device_.api();
   struct Preference {
     const cuda::Api& api;
@@ -104,17 +134,10 @@ void CudaMatmul::choose(const CudaMatmulSpec& s) {
   prefer(cuda::kPrefAlignD, alignment_of(at_.d));
   cuda::LtHeuristicResult result{};
   int found = 0;
-  const int status =
-      api.cublasLtMatmulAlgoGetHeuristic(device_.cublaslt(), desc_.matmul, desc_.layout[0], desc_.layout[1],
-                                         desc_.layout[2], desc_.layout[2], preference.handle, 1, &result, &found);
-  if (status != cuda::kLtSuccess || found == 0)
-    throw DeviceError(
-        fmt::format("cuda: cuBLASLt {} has no algorithm for a product of {} x {} x {} ({} of them, type {}, epilogue "
-                    "{}, {} bytes of "
-                    "workspace): {}",
-                    api.cublasLtGetVersion(), s.m, s.n, s.k, s.batch, s.type, epilogue_of(s), at_.workspace_bytes,
-                    api.cublasLtGetStatusString(status)));
+  *status = api.cublasLtMatmulAlgoGetHeuristic(device_.cublaslt(), desc_.matmul, desc_.layout[0], desc_.layout[1],
+                                               desc_.layout[2], desc_.layout[2], preference.handle, 1, &result, &found);
   algo_ = result.algo;
+  return *status == cuda::kLtSuccess && found > 0;
 }
 
 void CudaMatmul::run(cuda::StreamHandle stream) const {
@@ -167,19 +190,18 @@ int64_t workspace(const Site& s) {
 
 class MatmulKernel final : public Kernel {
  public:
-  MatmulKernel(CudaDevice& device, const CudaMatmulSpec& spec, const CudaMatmul::Operands& at,
-               std::unique_ptr<Kernel> rest)
-      : device_(device), matmul_(device, spec, at), rest_(std::move(rest)) {}
+  MatmulKernel(CudaDevice& device, std::unique_ptr<CudaMatmul> matmul, std::unique_ptr<Kernel> rest)
+      : device_(device), matmul_(std::move(matmul)), rest_(std::move(rest)) {}
   void run(Stream& stream) override {
     device_.enter();
     const CudaRange range(device_.api(), "matmul");
-    matmul_.run(as_cuda(stream).handle());
+    matmul_->run(as_cuda(stream).handle());
     if (rest_) rest_->run(stream);
   }
 
  private:
   CudaDevice& device_;
-  CudaMatmul matmul_;
+  std::unique_ptr<CudaMatmul> matmul_;
   std::unique_ptr<Kernel> rest_;  // of a chain, over the product
 };
 
@@ -196,9 +218,10 @@ CudaMatmul::Operands operands(const CudaDevice& d, const Buffer& a, const Buffer
 
 std::unique_ptr<Kernel> bind(Device& d, const Site& s, const KernelArgs& args) {
   CudaDevice& device = as_cuda(d);
-  return std::make_unique<MatmulKernel>(
+  auto matmul = std::make_unique<CudaMatmul>(
       device, spec_of(s.out[0].dtype, s.in, s.node.get<MatmulParams>()),
-      operands(device, args.in[0], args.in[1], args.out[0], args.workspace, args.workspace.bytes), nullptr);
+      operands(device, args.in[0], args.in[1], args.out[0], args.workspace, args.workspace.bytes));
+  return std::make_unique<MatmulKernel>(device, std::move(matmul), nullptr);
 }
 
 // --- a product and the chain behind it
@@ -209,51 +232,75 @@ struct ChainPlan {
   CudaMatmulSpec spec;
 };
 
-std::optional<ChainPlan> plan_chain(const Site& site, std::string* reason) {
-  auto chain = head_chain(site.node, "matmul", true, reason);
+// `absorb`: the library does what it can of the chain; otherwise all of it is a loop over the product.
+std::optional<ChainPlan> plan_chain(const Site& site, bool absorb, std::string* reason) {
+  auto chain = head_chain(site.node, "matmul", absorb, reason);
   if (!chain) return std::nullopt;
   ChainPlan p{std::move(*chain), {}};
-  p.spec = spec_of(p.chain.head_out.dtype, p.chain.head_in, p.chain.head.get<MatmulParams>());
-  p.spec.bias = p.chain.bias >= 0;
-  p.spec.add_c = p.chain.residual >= 0;
-  p.spec.activation = p.chain.activation;
-  *reason = check(site, p.spec);
-  if (reason->empty() && p.spec.type == cuda::kR64F && (p.spec.bias || p.spec.activation != Activation::none))
+  CudaMatmulSpec& s = p.spec;
+  s = spec_of(p.chain.head_out.dtype, p.chain.head_in, p.chain.head.get<MatmulParams>());
+  s.bias = p.chain.bias >= 0;
+  s.add_c = p.chain.residual >= 0;
+  s.activation = p.chain.activation;
+  s.keep_input = p.chain.gelu_input >= 0;
+  s.gelu_gradient = p.chain.slope_input >= 0;
+  if (p.chain.bias_gradient >= 0)
+    s.bias_gradient = p.chain.summed < 0    ? BiasGradient::of_d
+                      : p.chain.summed == 0 ? BiasGradient::of_a
+                                            : BiasGradient::of_b;
+  *reason = check(site, s);
+  if (reason->empty() && s.type == cuda::kR64F && epilogue_of(s) != cuda::kEpilogueDefault)
     *reason = "cuBLASLt has no epilogues in f64";
+  if (reason->empty() && (s.keep_input || s.gelu_gradient) && s.n % kGeluColumns != 0)
+    *reason = fmt::format("cuBLASLt keeps the input of gelu for multiples of {} columns, not {}", kGeluColumns, s.n);
   if (!reason->empty()) return std::nullopt;
   return p;
 }
 
 std::string accepts_chain(const Site& s) {
   std::string reason;
-  return plan_chain(s, &reason) ? "" : reason;
+  return plan_chain(s, true, &reason) ? "" : reason;
 }
 
+// Room for the loop of the chain as planned, and of the one that runs where the library has no such epilogue.
 int64_t workspace_chain(const Site& s) {
   std::string reason;
-  const auto p = plan_chain(s, &reason);
-  return workspace_for(s.target, p->spec) + (p->chain.loop ? loop_workspace(make_nest(*p->chain.loop)) : 0);
+  int64_t loop = 0;
+  for (const bool absorb : {true, false})
+    if (const auto p = plan_chain(s, absorb, &reason); p && p->chain.loop)
+      loop = std::max(loop, loop_workspace(make_nest(*p->chain.loop)));
+  return workspace_for(s.target, plan_chain(s, true, &reason)->spec) + loop;
 }
 
 std::unique_ptr<Kernel> bind_chain(Device& d, const Site& s, const KernelArgs& args) {
   CudaDevice& device = as_cuda(d);
   std::string reason;
-  const ChainPlan p = *plan_chain(s, &reason);
-  const auto in = [&](int i) -> const Buffer& { return args.in[static_cast<size_t>(i)]; };
-  const Buffer& product = args.out[static_cast<size_t>(p.chain.output)];
-  CudaMatmul::Operands at = operands(device, in(p.chain.inputs[0]), in(p.chain.inputs[1]), product, args.workspace,
-                                     workspace_for(s.target, p.spec));
-  if (p.spec.bias) at.bias = device.address(in(p.chain.bias));
-  if (p.spec.add_c) at.c = device.address(in(p.chain.residual));
-  std::unique_ptr<Kernel> rest;
-  if (p.chain.loop) {
-    KernelArgs loop = args;
-    loop.in.push_back(product);
-    loop.workspace.offset += at.workspace_bytes;
-    loop.workspace.bytes -= at.workspace_bytes;
-    rest = device.bind("fused", loop_calls(make_nest(*p.chain.loop), LaunchStyle::wide), loop);
+  for (const bool absorb : {true, false}) {
+    const auto p = plan_chain(s, absorb, &reason);
+    if (!p) break;
+    const auto in = [&](int i) { return i < 0 ? 0 : device.address(args.in[static_cast<size_t>(i)]); };
+    const auto out = [&](int i) { return device.address(args.out[static_cast<size_t>(i)]); };
+    const HeadChain& c = p->chain;
+    const Buffer& product = args.out[static_cast<size_t>(c.output)];
+    CudaMatmul::Operands at =
+        operands(device, args.in[static_cast<size_t>(c.inputs[0])], args.in[static_cast<size_t>(c.inputs[1])], product,
+                 args.workspace, workspace_for(s.target, p->spec));
+    at.c = in(c.residual);
+    at.bias = c.bias_gradient >= 0 ? out(c.bias_gradient) : in(c.bias);
+    at.aux = c.gelu_input >= 0 ? out(c.gelu_input) : in(c.slope_input);
+    // Whether the library has an algorithm is known on the card only; every epilogue can be done without it.
+    std::unique_ptr<CudaMatmul> matmul = absorb && epilogue_of(p->spec) != cuda::kEpilogueDefault
+                                             ? CudaMatmul::make_if_offered(device, p->spec, at)
+                                             : std::make_unique<CudaMatmul>(device, p->spec, at);
+    if (!matmul) continue;
+    std::unique_ptr<Kernel> rest;
+    if (c.loop)
+      rest = device.bind("fused", loop_calls(make_nest(*c.loop), LaunchStyle::wide),
+                         loop_args(c, args, at.workspace_bytes));
+    return std::make_unique<MatmulKernel>(device, std::move(matmul), std::move(rest));
   }
-  return std::make_unique<MatmulKernel>(device, p.spec, at, std::move(rest));
+  throw DeviceError(fmt::format("cuda: cuBLASLt {} has no algorithm for the epilogue of {}{}{}",
+                                device.api().cublasLtGetVersion(), s.node.origin, reason.empty() ? "" : ": ", reason));
 }
 
 }  // namespace

@@ -21,23 +21,33 @@ struct CudaMatmulSpec {
   // Applied last. gelu is the tanh approximation, for the library as for Lathe's op.
   using Activation = HeadChain::Activation;
   Activation activation = Activation::none;
+  // What training adds. aux is [m, n], the value that gelu is applied to; the library wants n to be a multiple of 8.
+  bool keep_input = false;     // with gelu: aux is written
+  bool gelu_gradient = false;  // d = a b * gelu_slope(aux)
+  // Written where a bias would be read: the sum over m of d (with gelu_gradient), or over k of one operand.
+  enum class BiasGradient { none, of_d, of_a, of_b } bias_gradient = BiasGradient::none;
 };
+constexpr int64_t kGeluColumns = 8;
 
 // One product with its algorithm chosen. Descriptors live as long as the object; run() only launches.
 class CudaMatmul {
  public:
-  // Addresses of a, b, d, and of c and bias where the spec has them. DeviceError when the library offers no algorithm
-  // within the workspace.
+  // Addresses of a, b, d, and of c, bias and aux where the spec has them.
   struct Operands {
-    cuda::Address a = 0, b = 0, c = 0, d = 0, bias = 0, workspace = 0;
+    cuda::Address a = 0, b = 0, c = 0, d = 0, bias = 0, aux = 0, workspace = 0;
     int64_t workspace_bytes = 0;
   };
+  // DeviceError when the library offers no algorithm within the workspace.
   CudaMatmul(CudaDevice&, const CudaMatmulSpec&, const Operands&);
+  // Null instead.
+  static std::unique_ptr<CudaMatmul> make_if_offered(CudaDevice&, const CudaMatmulSpec&, const Operands&);
   void run(cuda::StreamHandle) const;
 
  private:
+  struct Unchosen {};
+  CudaMatmul(CudaDevice&, const CudaMatmulSpec&, const Operands&, Unchosen);
   void make_descriptors(const CudaMatmulSpec&);
-  void choose(const CudaMatmulSpec&);
+  bool choose(int* status);
 
   struct Descriptors {
     const cuda::Api& api;

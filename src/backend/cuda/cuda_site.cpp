@@ -4,11 +4,30 @@
 #include <cstdlib>
 
 #include "ops/fused.h"
+#include "ops/matmul.h"
+#include "ops/reduce.h"
 
 namespace lathe {
 
-int cuda_data_type(DType t) { return t == DType::f32 ? cuda::kR32F : t == DType::f64 ? cuda::kR64F : -1; }
-int cudnn_data_type(DType t) { return t == DType::f32 ? cuda::kDnnFloat : t == DType::f64 ? cuda::kDnnDouble : -1; }
+int cuda_data_type(DType t) {
+  switch (t) {
+    case DType::f32: return cuda::kR32F;
+    case DType::f64: return cuda::kR64F;
+    case DType::f16: return cuda::kR16F;
+    case DType::bf16: return cuda::kR16BF;
+    default: return -1;
+  }
+}
+
+int cudnn_data_type(DType t) {
+  switch (t) {
+    case DType::f32: return cuda::kDnnFloat;
+    case DType::f64: return cuda::kDnnDouble;
+    case DType::f16: return cuda::kDnnHalf;
+    case DType::bf16: return cuda::kDnnBfloat16;
+    default: return -1;
+  }
+}
 
 bool tf32_allowed() {
   const char* v = std::getenv("LATHE_TF32");
@@ -37,33 +56,102 @@ int bias_position(const Graph& body, ValueId v) {
   return input_position(body, source);
 }
 
-// Takes nodes behind value v into the chain while they have the form that a head can do itself; marks them in `done`.
-ValueId absorb_nodes(const Graph& body, HeadChain& c, ValueId v, std::vector<bool>& done) {
-  const auto all_readers = readers(body);
-  while (c.activation == HeadChain::Activation::none) {
-    const auto& next = all_readers[static_cast<size_t>(v)];
-    const bool is_output = std::ranges::find(body.outputs, v, &Output::value) != body.outputs.end();
-    if (next.size() != 1 || is_output) break;
-    const Node& n = body.nodes[static_cast<size_t>(next[0])];
-    if (n.is("relu") || n.is("gelu")) {
-      c.activation = n.is("relu") ? HeadChain::Activation::relu : HeadChain::Activation::gelu;
-    } else if (n.is("add") && n.inputs[0] != n.inputs[1]) {
-      const ValueId other = n.inputs[n.inputs[0] == v ? 1 : 0];
-      const int whole = input_position(body, other), column = whole < 0 ? bias_position(body, other) : -1;
-      if (whole >= 0 && c.residual < 0)
-        c.residual = whole;
-      else if (column >= 0 && c.bias < 0)
-        c.bias = column;
-      else
-        break;
-    } else {
-      break;
-    }
-    done[static_cast<size_t>(next[0])] = true;
-    v = n.outputs[0];
-  }
-  return v;
+int output_position(const Graph& body, ValueId v) {
+  const auto at = std::ranges::find(body.outputs, v, &Output::value);
+  return at == body.outputs.end() ? -1 : static_cast<int>(at - body.outputs.begin());
 }
+
+bool sums_axis(const Graph& body, const Node& n, ValueId v, int64_t axis) {
+  if (!n.is("reduce_sum") || n.inputs[0] != v || output_position(body, n.outputs[0]) < 0) return false;
+  const auto& p = n.get<ReduceParams>();
+  return !p.keep_dims && p.axes == Ints{axis};
+}
+
+// Takes nodes of the body into the chain while they have a form that a head can do itself; marks them in done().
+class Absorber {
+ public:
+  Absorber(const Graph& body, HeadChain& c)
+      : body_(body), chain_(c), readers_(readers(body)), def_(definitions(body)), done_(body.nodes.size(), false) {}
+
+  // From the head's result on; returns the last value that the head computes.
+  ValueId run(ValueId v) {
+    const ValueId product = v;
+    while (chain_.activation == HeadChain::Activation::none && chain_.slope_input < 0) {
+      const auto& next = readers_[index(v)];
+      if (next.size() != 1 || !take(body_.nodes[index(next[0])], v)) break;
+      mark(next[0]);
+      v = body_.nodes[index(next[0])].outputs[0];
+    }
+    if (body_.type(v).shape.ndim() == 2) take_bias_gradient(product, v);
+    return v;
+  }
+  const std::vector<bool>& done() const { return done_; }
+  void mark(int32_t node) { done_[index(node)] = true; }
+
+ private:
+  static size_t index(int32_t i) { return static_cast<size_t>(i); }
+
+  // Node n, the only reader of v within the body.
+  bool take(const Node& n, ValueId v) {
+    const int kept = output_position(body_, v);
+    if (n.is("gelu") && kept >= 0) chain_.gelu_input = kept;
+    if (kept >= 0 && !n.is("gelu")) return false;
+    if (n.is("relu") || n.is("gelu")) {
+      chain_.activation = n.is("relu") ? HeadChain::Activation::relu : HeadChain::Activation::gelu;
+      return true;
+    }
+    if (n.inputs.size() != 2 || n.inputs[0] == n.inputs[1]) return false;
+    const ValueId other = n.inputs[n.inputs[0] == v ? 1 : 0];
+    return n.is("add") ? take_sum(other) : n.is("mul") && v == chain_.head.outputs[0] && take_slope(other);
+  }
+
+  bool take_sum(ValueId other) {
+    const int whole = input_position(body_, other), column = whole < 0 ? bias_position(body_, other) : -1;
+    int& place = whole >= 0 ? chain_.residual : chain_.bias;
+    if ((whole < 0 && column < 0) || place >= 0) return false;
+    place = whole >= 0 ? whole : column;
+    return true;
+  }
+
+  bool take_slope(ValueId other) {
+    const int32_t made_by = def_[index(other)];
+    if (made_by < 0 || !body_.nodes[index(made_by)].is("gelu_slope") || readers_[index(other)].size() != 1)
+      return false;
+    const int z = input_position(body_, body_.nodes[index(made_by)].inputs[0]);
+    if (z < 0 || output_position(body_, other) >= 0) return false;
+    chain_.slope_input = z;
+    mark(made_by);
+    return true;
+  }
+
+  void take_bias_gradient(ValueId product, ValueId last) {
+    const bool bare = last == product && chain_.head.is("matmul");
+    int64_t k_axis[2] = {-1, -1};
+    if (bare) {
+      const auto& p = chain_.head.get<MatmulParams>();
+      k_axis[0] = p.trans_a ? 0 : 1;
+      k_axis[1] = p.trans_b ? 1 : 0;
+    }
+    for (size_t i = 0; i < body_.nodes.size(); ++i) {
+      const Node& n = body_.nodes[i];
+      const bool rows = chain_.slope_input >= 0 && sums_axis(body_, n, last, 0);
+      int operand = -1;
+      for (int side = 0; bare && side < 2; ++side)
+        if (sums_axis(body_, n, chain_.head.inputs[index(side)], k_axis[side])) operand = side;
+      if (!rows && operand < 0) continue;
+      chain_.summed = operand;
+      chain_.bias_gradient = output_position(body_, n.outputs[0]);
+      done_[i] = true;
+      return;
+    }
+  }
+
+  const Graph& body_;
+  HeadChain& chain_;
+  std::vector<std::vector<int32_t>> readers_;
+  std::vector<int32_t> def_;
+  std::vector<bool> done_;
+};
 
 }  // namespace
 
@@ -85,25 +173,41 @@ std::optional<HeadChain> head_chain(const Node& fused, std::string_view op, bool
     c.inputs.push_back(input_position(body, v));
     if (c.inputs.back() < 0) return decline(fmt::format("an input of {} is computed in the body", op));
   }
-  std::vector<bool> done(body.nodes.size(), false);
-  done[static_cast<size_t>(head - body.nodes.begin())] = true;
-  const ValueId product = absorb ? absorb_nodes(body, c, head->outputs[0], done) : head->outputs[0];
+  Absorber absorber(body, c);
+  absorber.mark(static_cast<int32_t>(head - body.nodes.begin()));
+  const ValueId product = absorb ? absorber.run(head->outputs[0]) : head->outputs[0];
   // The output that is this value, or else one that can hold it.
-  auto output = std::ranges::find(body.outputs, product, &Output::value);
-  if (output == body.outputs.end())
-    output = std::ranges::find_if(body.outputs, [&](const Output& o) { return body.type(o.value) == c.head_out; });
-  if (output == body.outputs.end()) return decline("no output can hold the result");
-  c.output = static_cast<int>(output - body.outputs.begin());
-  if (body.outputs.size() == 1 && body.outputs[0].value == product) return c;
+  c.output = output_position(body, product);
+  for (size_t i = 0; c.output < 0 && i < body.outputs.size(); ++i)
+    if (body.type(body.outputs[i].value) == c.head_out) c.output = static_cast<int>(i);
+  if (c.output < 0) return decline("no output can hold the result");
 
   Graph rest = body;
+  rest.outputs.clear();
+  for (int i = 0; i < static_cast<int>(body.outputs.size()); ++i) {
+    const Output& o = body.outputs[static_cast<size_t>(i)];
+    if (o.value == product || i == c.gelu_input || i == c.bias_gradient) continue;
+    rest.outputs.push_back(o);
+    c.loop_outputs.push_back(i);
+  }
+  if (rest.outputs.empty()) return c;
+  if (c.has_gradient()) return decline("more than a gradient behind the product");
   rest.nodes.clear();
   for (size_t i = 0; i < body.nodes.size(); ++i)
-    if (!done[i]) rest.nodes.push_back(body.nodes[i]);
+    if (!absorber.done()[i]) rest.nodes.push_back(body.nodes[i]);
   rest.inputs.push_back({product, InputKind::batch, "product"});
   c.loop = lower_loop(rest, reason);
   if (!c.loop) return std::nullopt;
   return c;
+}
+
+KernelArgs loop_args(const HeadChain& c, const KernelArgs& node, int64_t head_workspace) {
+  KernelArgs args{{}, node.in, node.workspace};
+  for (const int i : c.loop_outputs) args.out.push_back(node.out[static_cast<size_t>(i)]);
+  args.in.push_back(node.out[static_cast<size_t>(c.output)]);
+  args.workspace.offset += head_workspace;
+  args.workspace.bytes -= head_workspace;
+  return args;
 }
 
 }  // namespace lathe

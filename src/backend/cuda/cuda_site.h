@@ -26,10 +26,20 @@ struct HeadChain {
   // Absorbed, in this order: input with one value per column; input of the result's shape; activation.
   int bias = -1, residual = -1;
   enum class Activation { none, relu, gelu } activation = Activation::none;
+  // Gradient forms of a product (ops/fused.h); -1: none.
+  int gelu_input = -1;     // output of the node: what gelu was applied to
+  int slope_input = -1;    // input z of the node: the product is multiplied by gelu_slope(z)
+  int bias_gradient = -1;  // output of the node: a sum over the rows of `output`, or over k of the operand `summed`
+  int summed = -1;         // 0 or 1
+  bool has_gradient() const { return gelu_input >= 0 || slope_input >= 0 || bias_gradient >= 0; }
   // The rest: over the node's inputs and, as one more, what is in `output`, which it may overwrite.
   std::optional<LoopProgram> loop;
+  std::vector<int> loop_outputs;  // of the node, that the loop writes
 };
-// nullopt, with the reason, for other nodes. `absorb`: the head can add a bias and a residual and apply an activation.
+// nullopt, with the reason, for other nodes. `absorb`: the head can add a bias and a residual, apply an activation, and
+// compute the gradient forms.
 std::optional<HeadChain> head_chain(const Node& fused, std::string_view op, bool absorb, std::string* reason);
+// Arguments of the chain's loop; the head has the first bytes of the workspace.
+KernelArgs loop_args(const HeadChain&, const KernelArgs& node, int64_t head_workspace);
 
 }  // namespace lathe
