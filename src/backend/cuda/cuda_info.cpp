@@ -82,7 +82,7 @@ std::vector<CudaInfo> cuda_devices(const cuda::Api& api, std::string* reason) {
 Target cuda_target(const cuda::Api& api, const CudaInfo* info) {
   Target t;
   t.name = "cuda";
-  t.dtypes = {DType::f32, DType::f64, DType::i32, DType::i64, DType::u8, DType::b8};
+  t.dtypes.assign(std::begin(kAllDTypes), std::end(kAllDTypes));
   t.alignment = 256;
   t.host_memory = false;
   t.library_workspace = kWorkspace;
