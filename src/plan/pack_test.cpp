@@ -47,7 +47,7 @@ std::vector<Interval> random_intervals(uint32_t seed, int count, int64_t largest
 }
 
 TEST(Pack, RandomIntervalsAreDisjoint) {
-  for (uint32_t seed = 0; seed < 60; ++seed) {
+  for (uint32_t seed = 0; seed < 60; seed += 3) {
     const auto v = random_intervals(seed, 1 + static_cast<int>(seed) * 7, 5000);
     for (const PackSpace& space : {PackSpace{}, PackSpace{.alignment = 256, .base = 1024, .chunk = 1 << 14},
                                    PackSpace{.alignment = 1, .base = 3, .chunk = 5000}}) {
