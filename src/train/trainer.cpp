@@ -415,6 +415,10 @@ class Trainer {
     result_.outside_measured = measure_outside(c_);
     if (!result_.preempted && options_.measure_peak) {
       const DeviceName device = parse_device_name(c_.recipe.device.name);
+      // Loaders fill the executor's memory ahead: they end before it.
+      evaluation_.reset();
+      queue_.reset();
+      loader_.reset();
       executor_.reset();
       if (device.backend != "ref")
         result_.peak_flops =
