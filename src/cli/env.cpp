@@ -13,6 +13,11 @@ struct Variable {
 constexpr Variable kVariables[] = {
     {"LATHE_ISA", "instruction set of the cpu kernels: sse4, avx2, avx512; default: the best that the machine has"},
     {"LATHE_CACHE_DIR", "where compiled device kernels are kept; default: XDG_CACHE_HOME/lathe or ~/.cache/lathe"},
+    {"LATHE_OPENCL_FORM",
+     "wide or narrow: the form of the OpenCL kernels; default: wide on GPUs, narrow on processors"},
+    {"LATHE_OPENCL_LIMITS",
+     "work-items,local bytes,allocation bytes: makes an OpenCL device look smaller; default: what it has"},
+    {"LATHE_OPENCL_TRACE", "set: an OpenCL device keeps the times of its commands, for tests; default: it does not"},
     {"LATHE_TF32", "1: cuda may round f32 inputs of products to TF32, for speed on tensor cores; default: 0"},
     {"LATHE_ONEDNN", "libdnnl.so.3 to compare with in `lathe bench op matmul`"},
     {"LATHE_OPENBLAS", "libopenblas.so.0 to compare with in `lathe bench op matmul`"},

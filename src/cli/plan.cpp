@@ -88,6 +88,8 @@ void add_plan(CLI::App& app, int&) {
     const Recipe r = o->recipe.load();
     CompileOptions options;
     options.passes.disabled = o->disabled;
+    if (!o->target.empty() && !o->recipe.device.empty())
+      throw UserError("--target: a target says itself which kernels it takes; leave out --device", Exit::usage);
     if (!o->target.empty()) options.target = load_target(o->target);
     if (!o->device_memory.empty()) {
       const auto size = parse_size(o->device_memory);

@@ -127,7 +127,8 @@ void add_train(CLI::App& app, int& exit) {
       "Example: lathe train fashion_mnist --set train.epochs=2 --set seed=7 --out runs/mine\n"
       "Exit codes: 0 done, 75 stopped by a signal with a checkpoint (requeue with --resume), 65 bad data or "
       "non-finite\n"
-      "loss, 66 missing input, 71 not enough memory, 73/74 cannot write, 78 bad recipe, 64 usage, 70 bug.");
+      "loss, 66 missing input, 71 no such device, device lost or not enough memory, 73/74 cannot write, 78 bad recipe, "
+      "64 usage, 70 bug.");
   cmd->callback([o, &exit] {
     TrainOptions t;
     t.out = o->out;

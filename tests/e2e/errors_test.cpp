@@ -49,6 +49,7 @@ TEST(Errors, Table) {
       {{"recipes", "--keys", "--json"}, 64, {"--json"}},
       {{"devices", "--ops", "--no-measure"}, 64, {"--no-measure"}},
       {{"selftest", "--passes", "--device", "ref"}, 64, {"--passes", "--device"}},
+      {{"plan", "mlp", "--target", "a100-40gb", "--device", "opencl"}, 64, {"--target", "--device"}},
       {{"train", "--wrong"}, 64, {"--wrong"}},
       {{"train", "fashion_mnst"}, 66, {"fashion_mnist"}},
       {{"train", "no/such/file.toml"}, 66, {"no/such/file.toml"}},
