@@ -12,11 +12,12 @@ STEPS = 10
 
 # No shuffling effects, no randomness, every step logged, one evaluation and one checkpoint at the end.
 COMMON = {"train.steps": STEPS, "train.log_every": 1, "train.eval_every": 0, "train.eval_batch": 100, "model.dropout": 0.0,
-          "checkpoint.every_epochs": 0, "checkpoint.keep_last": 3, "data.augment.flip": False, "data.augment.crop": 0}
-FASHION = {"data.source": "fashion_mnist", "data.train_samples": 128, "train.batch_size": 128, "data.test_samples": 250,
+          "checkpoint.every_epochs": 0, "checkpoint.keep_last": 3}
+PLAIN = {"data.augment.flip": False, "data.augment.crop": 0}  # keys of images alone
+FASHION = PLAIN | {"data.source": "fashion_mnist", "data.train_samples": 128, "train.batch_size": 128, "data.test_samples": 250,
            "data.normalize.mean": [0.2860], "data.normalize.std": [0.3530]}
 # 11 x 9 pixels, 3 channels: axes of different length, odd at every pooling, channels normalised apart.
-COLOUR = {"data.source": "idx", "data.classes": 7, "data.train_samples": 96, "train.batch_size": 96,
+COLOUR = PLAIN | {"data.source": "idx", "data.classes": 7, "data.train_samples": 96, "train.batch_size": 96,
           "data.normalize.mean": [0.4, 0.5, 0.6], "data.normalize.std": [0.2, 0.25, 0.3]}
 TEXT = {"data.source": "text", "model.family": "gpt", "model.vocab": 256, "train.eval_batch": 3}
 
