@@ -21,13 +21,20 @@ using test::TempDir;
 
 TEST(Recipes, DefaultForOneEpoch) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "an epoch takes many minutes under a sanitizer; other tests train for some steps";
+  // An epoch takes many minutes under a sanitizer: some steps, and no demand on the accuracy.
+  const char* length = "train.steps=20";
+  const double least_accuracy = 0;
+  const int least_right = 0;
+#else
+  const char* length = "train.epochs=1";
+  const double least_accuracy = 0.86;
+  const int least_right = 15;
 #endif
   const TempDir dir;
-  const auto r = run_lathe({"train", "--set", "train.epochs=1", "--out", dir.path("run"), "--json"});
+  const auto r = run_lathe({"train", "--set", length, "--out", dir.path("run"), "--json"});
   ASSERT_EQ(r.code, 0) << r.err;
   const auto j = nlohmann::json::parse(r.out);
-  EXPECT_GT(j["test_accuracy"].get<double>(), 0.86);
+  EXPECT_GT(j["test_accuracy"].get<double>(), least_accuracy);
   EXPECT_EQ(j["memory_predicted"], j["memory_allocated"]);
   const auto e = run_lathe({"eval", dir.path("run"), "--json"});
   ASSERT_EQ(e.code, 0) << e.err;
@@ -40,7 +47,7 @@ TEST(Recipes, DefaultForOneEpoch) {
   const int truth[] = {9, 2, 1, 1, 6, 1, 4, 6, 5, 7, 4, 5, 7, 3, 4, 1, 2, 4, 8, 0};
   int right = 0;
   for (size_t i = 0; i < 20; ++i) right += list[i]["label"] == truth[i];
-  EXPECT_GE(right, 15);
+  EXPECT_GE(right, least_right);
 }
 
 TEST(Recipes, EveryPassKeepsTheNumbers) {

@@ -42,15 +42,18 @@ std::map<std::string, std::vector<float>> weights(Executor& e, const Compiled& c
   return out;
 }
 
-// Weights after `steps` steps.
-std::map<std::string, std::vector<float>> train_weights(const Recipe& r, std::vector<double>* = nullptr) {
+// Weights after the last step; losses of all steps.
+std::map<std::string, std::vector<float>> train_weights(const Recipe& r, std::vector<double>* losses = nullptr) {
   const TempDir dir;
   const Compiled c = compile(r, describe_data(r));
   std::map<std::string, std::vector<float>> out;
   TrainOptions o;
   o.out = dir.path("run");
   o.quiet = true;
-  o.on_step = [&](int64_t, Executor& e) { out = weights(e, c); };
+  o.on_step = [&](int64_t, Executor& e) {
+    if (losses) losses->push_back(e.metric("loss"));
+    out = weights(e, c);
+  };
   train(r, o);
   return out;
 }
@@ -119,19 +122,7 @@ TEST(Training, UpdateModesAgree) {
 // Products in 16 bits: near the weights of f32, and not the same; twice the same bits.
 TEST(Training, SixteenBitProductsTrainLikeF32) {
   const auto run = [](const char* name, const char* precision, std::vector<double>* losses) {
-    Recipe r = tiny(name, {"train.steps=40", std::string("train.precision=") + precision});
-    const TempDir dir;
-    const Compiled c = compile(r, describe_data(r));
-    std::map<std::string, std::vector<float>> out;
-    TrainOptions o;
-    o.out = dir.path("run");
-    o.quiet = true;
-    o.on_step = [&](int64_t, Executor& e) {
-      losses->push_back(e.metric("loss"));
-      out = weights(e, c);
-    };
-    train(r, o);
-    return out;
+    return train_weights(tiny(name, {"train.steps=40", std::string("train.precision=") + precision}), losses);
   };
   for (const char* name : {"mlp", "fashion_mnist"}) {
     std::vector<double> exact;
@@ -148,7 +139,8 @@ TEST(Training, SixteenBitProductsTrainLikeF32) {
       EXPECT_GT(most, 1e-6) << "computed in f32";
       if (name != std::string("mlp")) continue;
       const auto repeated = run(name, precision, &again);
-      for (const auto& [n, w] : got) EXPECT_EQ(std::memcmp(w.data(), repeated.at(n).data(), w.size() * sizeof(float)), 0) << n;
+      for (const auto& [n, w] : got)
+        EXPECT_EQ(std::memcmp(w.data(), repeated.at(n).data(), w.size() * sizeof(float)), 0) << n;
     }
   }
 }
@@ -156,8 +148,8 @@ TEST(Training, SixteenBitProductsTrainLikeF32) {
 // Gradients that f16 cannot hold survive by the loss scale, and an overflow leaves the weights as they were.
 TEST(Training, LossScaleKeepsSmallGradients) {
   const auto norm_of = [](const char* precision, const char* scale, const char* on_nan) {
-    Recipe r = tiny("mlp", {"train.steps=1", std::string("train.precision=") + precision, std::string("train.on_nan=") + on_nan,
-                            std::string("train.loss_scale=") + scale});
+    Recipe r = tiny("mlp", {"train.steps=1", std::string("train.precision=") + precision,
+                            std::string("train.on_nan=") + on_nan, std::string("train.loss_scale=") + scale});
     double norm = 0;
     const TempDir dir;
     TrainOptions o;
