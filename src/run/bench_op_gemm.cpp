@@ -146,13 +146,15 @@ class Bench {
         peers_[i]->run();  // wakes its threads
         times[i].push_back(seconds_of(*peers_[i], calls[i]));
       }
-    double best_peer = 0;
-    for (size_t i = 0; i < count; ++i) {
-      row.seconds.push_back(times[i].empty() ? Timing{} : summarize(std::move(times[i])));
-      const double t = row.seconds[i].median;
-      if (i > 0 && t > 0 && (best_peer == 0 || t < best_peer)) best_peer = t;
+    // Round by round: neighbours in time see the machine in the same state, medians over all rounds need not.
+    for (size_t i = 1; i < count; ++i) {
+      if (times[i].empty()) continue;
+      std::vector<double> ratios;
+      for (size_t r = 0; r < times[i].size(); ++r) ratios.push_back(times[i][r] / times[0][r]);
+      const double ratio = summarize(std::move(ratios)).median;
+      row.ratio = row.ratio == 0 ? ratio : std::min(row.ratio, ratio);
     }
-    row.ratio = best_peer / row.seconds[0].median;
+    for (auto& t : times) row.seconds.push_back(t.empty() ? Timing{} : summarize(std::move(t)));
     out_.rows.push_back(std::move(row));
     return out_.rows.back();
   }

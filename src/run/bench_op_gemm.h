@@ -40,7 +40,7 @@ struct GemmBenchRow {
   double flops = 0;
   std::vector<Timing> seconds;        // by contender, per call; median 0: took no part
   std::vector<std::string> declined;  // by contender
-  double ratio = 0;                   // speed of Lathe over that of the faster peer; 0: no peer
+  double ratio = 0;                   // speed of Lathe over that of the faster peer, median over rounds; 0: no peer
 };
 
 struct GemmBench {

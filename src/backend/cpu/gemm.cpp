@@ -37,20 +37,6 @@ int64_t batch_offset(const GemmShape& s, int64_t b, int64_t stride, int64_t inne
   return b / s.batch_inner * stride + b % s.batch_inner * inner_stride;
 }
 
-// [0, size) in pieces of `step`, the last one shorter; or longer, so that pieces of packed B begin where a panel does,
-// however its last panels are cut.
-struct Cut {
-  enum class Last { shorter, longer };
-  int64_t total, step, count;
-  Cut(int64_t size, int64_t step_in, Last last)
-      : total(size),
-        step(step_in),
-        count(last == Last::shorter ? ceil_div(size, step) : std::max<int64_t>(1, size / step)) {}
-  int64_t begin(int64_t i) const { return i * step; }
-  int64_t size(int64_t i) const { return (i + 1 == count ? total : (i + 1) * step) - begin(i); }
-};
-using Last = Cut::Last;
-
 using Kind = Operand<float>::Kind;
 
 // Floats of A from which the kernel that reads it in place also prefetches it.
@@ -160,8 +146,8 @@ struct Product {
     const int64_t p0 = k_begin(k_block);
     const int64_t mr = kernels.geometry.mr;
     const int64_t step_m = std::min(plan.mc, kMaxBlockRows / mr * mr);
-    const Cut columns(nb, last && args.epilogue.post ? round_up(kPostColumns, kernels.geometry.nr()) : nb,
-                      Last::longer);
+    const Cut columns =
+        Cut::last_longer(nb, last && args.epilogue.post ? round_up(kPostColumns, kernels.geometry.nr()) : nb);
     Block block = block_of(k_block);
     block.ldc = args.c.ld;
     block.add = k_block > 0;
@@ -169,7 +155,7 @@ struct Product {
     for (int64_t i = 0; i < mb; i += step_m) {
       block.mb = std::min(step_m, mb - i);
       block.a = packed_a ? packed_a + i * block.kc : a.data + (i0 + i) * block.a_row + p0 * block.a_k;
-      for (int64_t part = 0; part < columns.count; ++part) {
+      for (int64_t part = 0; part < columns.count(); ++part) {
         const int64_t j = columns.begin(part);
         block.nb = columns.size(part);
         block.b = packed_b ? packed_b + j * block.kc : b.data + p0 * block.b_k + j0 + j;
@@ -207,12 +193,12 @@ struct Product {
 void run_batches(ThreadPool& pool, const Product& product) {
   const GemmPlan& plan = product.plan;
   const GemmShape& s = product.args.shape;
-  const int64_t rows = ceil_div(s.m, plan.tm), cols = ceil_div(s.n, plan.tn);
+  const int64_t rows = plan.rows.count(), cols = plan.cols.count();
   run_tasks(pool, plan.threads, s.batch * rows * cols, [&](int64_t task, int64_t slot) {
     Product mine = product;
     mine.set_batch(task / (rows * cols));
-    const int64_t i0 = task / cols % rows * plan.tm, j0 = task % cols * plan.tn;
-    const int64_t mb = std::min(plan.tm, s.m - i0), nb = std::min(plan.tn, s.n - j0);
+    const int64_t ti = task / cols % rows, tj = task % cols;
+    const int64_t i0 = plan.rows.begin(ti), mb = plan.rows.size(ti), j0 = plan.cols.begin(tj), nb = plan.cols.size(tj);
     for (int64_t kb = 0; kb < plan.k_blocks; ++kb) {
       const float* packed_a = mine.pack_a(i0, mb, kb, mine.own_a(slot));
       mine.multiply(i0, mb, j0, nb, kb, packed_a, mine.pack_b(j0, nb, kb, mine.own_b(slot)));
@@ -267,9 +253,9 @@ void run_part(ThreadPool& pool, const Product& product, int64_t i_part, int64_t 
   const int64_t ms = std::min(plan.ms, s.m - i_part), ns = std::min(plan.ns, s.n - j_part);
   // Packed rows of all earlier k blocks lie before those of a k block: all but the last block are kc long.
   const int64_t a_stride = round_up(ms, mr) * plan.kc, b_stride = round_up(ns, lanes) * plan.kc;
-  const Cut a_cut(ms, round_up(kPackRows, mr), Last::longer), b_cut(ns, round_up(kPackRows, nr), Last::longer);
-  const int64_t a_units = plan.share_a && !product.plain_a ? a_cut.count : 0;
-  const int64_t b_units = plan.share_b && !product.plain_b ? b_cut.count : 0;
+  const Cut a_cut = Cut::last_longer(ms, round_up(kPackRows, mr)), b_cut = Cut::last_longer(ns, round_up(kPackRows, nr));
+  const int64_t a_units = plan.share_a && !product.plain_a ? a_cut.count() : 0;
+  const int64_t b_units = plan.share_b && !product.plain_b ? b_cut.count() : 0;
   run_tasks(pool, plan.threads, (a_units + b_units) * blocks, [&](int64_t task, int64_t) {
     const int64_t block = task / (a_units + b_units), unit = task % (a_units + b_units), kb = first + block;
     if (unit < a_units) {
@@ -283,9 +269,10 @@ void run_part(ThreadPool& pool, const Product& product, int64_t i_part, int64_t 
     }
   });
 
-  const Cut rows(ms, plan.tm, Last::shorter), cols(ns, plan.tn, plan.share_b ? Last::longer : Last::shorter);
-  run_tasks(pool, plan.threads, rows.count * cols.count, [&](int64_t task, int64_t slot) {
-    const int64_t ti = task / cols.count, tj = task % cols.count;
+  const Cut rows = !plan.share_a ? plan.rows : plan.share_b ? Cut::even(ms, 2 * mr) : Cut::whole(ms);
+  const Cut cols = !plan.share_b ? plan.cols : plan.share_a ? Cut::last_longer(ns, nr) : Cut::whole(ns);
+  run_tasks(pool, plan.threads, rows.count() * cols.count(), [&](int64_t task, int64_t slot) {
+    const int64_t ti = task / cols.count(), tj = task % cols.count();
     const int64_t i0 = rows.begin(ti), mb = rows.size(ti), j0 = cols.begin(tj), nb = cols.size(tj);
     for (int64_t block = 0; block < blocks; ++block) {
       const int64_t kb = first + block, kc = product.k_size(kb);

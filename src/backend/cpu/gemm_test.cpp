@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "backend/cpu/gemm_plan.h"
 #include "backend/cpu/isa.h"
 #include "base/error.h"
 #include "base/philox.h"
@@ -299,6 +301,36 @@ TEST(Gemm, RejectsSmallWorkspace) {
   args.b = rhs(x.data(), 100);
   args.c = {.data = x.data(), .ld = 100};
   EXPECT_THROW(gemm(pool, args), InternalError);
+}
+
+TEST(Cut, TasksCoverAllInWholeUnitsAndEndInShortPieces) {
+  for (const int64_t total : {1, 15, 16, 100, 512, 784, 2048, 50257})
+    for (const int64_t longest : {48, 352, 10000})
+      for (const int64_t ways : {1, 2, 3, 64}) {
+        SCOPED_TRACE(testing::Message() << total << " longest " << longest << " ways " << ways);
+        const Cut cut = Cut::tasks(total, longest, ways, 16, 32);
+        int64_t at = 0;
+        for (int64_t i = 0; i < cut.count(); ++i) {
+          ASSERT_EQ(cut.begin(i), at);
+          ASSERT_GT(cut.size(i), 0);
+          ASSERT_LE(cut.size(i), cut.longest());
+          ASSERT_TRUE(cut.size(i) % 16 == 0 || i + 1 == cut.count());
+          at += cut.size(i);
+        }
+        ASSERT_EQ(at, total);
+        ASSERT_LE(cut.longest(), longest);
+        if (ways > 1 && total >= 64 * ways) {
+          // Two cores of which one has half the speed: who is free takes the next piece.
+          std::vector<int64_t> free_at(static_cast<size_t>(ways), 0);
+          for (int64_t i = 0; i < cut.count(); ++i) {
+            const auto worker = std::ranges::min_element(free_at);
+            *worker += cut.size(i) * (worker == free_at.begin() ? 2 : 1);
+          }
+          const double ideal = static_cast<double>(total) / (static_cast<double>(ways) - 0.5);
+          const auto most = static_cast<double>(*std::ranges::max_element(free_at));
+          EXPECT_LE(most, 1.3 * ideal + 64);
+        }
+      }
 }
 
 TEST(Isa, RejectsUnknownName) {
