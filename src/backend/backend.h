@@ -69,13 +69,12 @@ class KernelTable {
 
 enum class Lane { compute, transfer };
 
-// Marks a point in a stream; another stream or the host can wait for it. The host's side here is that of streams that
+// Marks a point in a stream; another stream can wait for it, the host can ask. The answer here is that of streams that
 // work at once; other devices override it.
 class Event {
  public:
   virtual ~Event() = default;
   virtual bool reached() { return true; }  // without waiting; true where nothing was recorded. DriverError
-  virtual void hold() {}                   // the host waits: back-pressure. DriverError
 };
 
 // An in-order queue of a device. Calls may return before the work is done; synchronize() waits for all of it.
@@ -100,9 +99,9 @@ class Recording {
 // Calls into a device since it was opened. Devices whose streams work at once count nothing.
 struct DeviceCounters {
   int64_t launches = 0;
-  int64_t blocking = 0;       // that wait until all work of a stream is done
-  int64_t back_pressure = 0;  // Event::hold: that wait for room, with work behind the event that they wait for
-  int64_t allocations = 0;    // of device or staging memory
+  int64_t blocking = 0;     // into the driver, that return when the device has done something
+  int64_t pauses = 0;       // of the host, by its own clock: it has given so much work that there is no room for more
+  int64_t allocations = 0;  // of memory, and of all else that a driver is asked to make: queues, kernels, recordings
 };
 
 class Device {

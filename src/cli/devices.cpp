@@ -2,7 +2,7 @@
 
 #include "backend/backend.h"
 #include "cli/command.h"
-#include "ops/registry.h"
+#include "cli/devices_ops.h"
 #include "run/peak.h"
 #include "train/progress.h"
 #include "train/targets.h"
@@ -34,14 +34,10 @@ Json device_list(bool measure) {
       const Target t = b->target({name.index, 0});
       Json types = Json::array();
       for (const DType dt : t.dtypes) types.push_back(to_string(dt));
-      Json j{{"name", d.name},
-             {"available", true},
-             {"auto", d.name == chosen},
-             {"description", d.description},
-             {"driver", d.driver},
-             {"memory", d.memory},
-             {"types", types},
-             {"largest_allocation", t.largest_allocation},
+      Json j{{"name", d.name},           {"available", true},
+             {"auto", d.name == chosen}, {"description", d.description},
+             {"driver", d.driver},       {"memory", d.memory},
+             {"types", types},           {"largest_allocation", t.largest_allocation},
              {"threads", t.threads}};
       if (measure && b->name() != "ref") {
         const Peak p = measure_peak(*b, {name.index, 0});
@@ -81,64 +77,6 @@ void print_device(const Json& d) {
   fmt::print("\n");
 }
 
-// For each op and backend: how many of the op's samples a kernel accepts, and the first reason where none does.
-Json op_matrix() {
-  Json ops = Json::array();
-  for (const OpDef* op : registry().all()) {
-    if (op->name() == "grad") continue;
-    Json row{{"op", op->name()}, {"composite", op->is_composite()}};
-    for (const Backend* b : backends()) {
-      const Target target = b->target({});
-      int accepted = 0, all = 0;
-      std::string kernel, reason;
-      for (const Sample& s : op->samples()) {
-        Node node{op, s.params, {}, {}, ""};
-        Types in;
-        for (const SampleInput& x : s.inputs) in.push_back(x.type);
-        const Site site{node, in, op->infer(in, s.params.get()), target};
-        ++all;
-        bool ok = false;
-        for (const KernelTable::Row& row_of : b->kernels().candidates(op->name())) {
-          const std::string why = row_of.candidate.accepts(site);
-          if (why.empty()) {
-            ok = true;
-            kernel = row_of.candidate.name;
-            break;
-          }
-          if (reason.empty()) reason = why;
-        }
-        accepted += ok;
-      }
-      if (b->kernels().candidates(op->name()).empty())
-        reason = op->is_composite() ? "expanded into other ops"
-                 : op->has(kView)   ? "a view: no kernel needed"
-                                    : "no kernel";
-      row[std::string(b->name())] = {{"kernel", kernel}, {"accepted", accepted}, {"samples", all}, {"reason", reason}};
-    }
-    ops.push_back(std::move(row));
-  }
-  return ops;
-}
-
-void print_matrix(const Json& ops) {
-  fmt::print("{:<20}", "op");
-  for (const Backend* b : backends()) fmt::print(" {:<28}", b->name());
-  fmt::print("\n");
-  for (const Json& row : ops) {
-    fmt::print("{:<20}", row["op"].get<std::string>());
-    for (const Backend* b : backends()) {
-      const Json& cell = row[std::string(b->name())];
-      const int accepted = cell["accepted"], all = cell["samples"];
-      const std::string text = accepted == 0 ? cell["reason"].get<std::string>()
-                               : accepted == all
-                                   ? cell["kernel"].get<std::string>()
-                                   : fmt::format("{} ({}/{})", cell["kernel"].get<std::string>(), accepted, all);
-      fmt::print(" {:<28}", text);
-    }
-    fmt::print("\n");
-  }
-}
-
 void print_targets(bool json) {
   Json list = Json::array();
   for (const EmbeddedTarget& e : embedded_targets()) {
@@ -168,12 +106,15 @@ void add_devices(CLI::App& app, int&) {
     bool ops = false, targets = false, json = false, fast = false;
   };
   auto o = std::make_shared<Options>();
-  CLI::App* cmd = app.add_subcommand("devices", "List devices: driver, memory, types, measured peaks and transfer rates; or which op runs where");
-  auto* ops = cmd->add_flag("--ops", o->ops,
-                            "Support matrix: the kernel of each op on each backend, or the reason why there is none");
+  CLI::App* cmd = app.add_subcommand(
+      "devices", "List devices: driver, memory, types, measured peaks and transfer rates; or which op runs where");
+  auto* ops = cmd->add_flag(
+      "--ops", o->ops,
+      "Support matrix: the kernels of each op on each backend with their types, and the reason where there is "
+      "none; measures nothing");
   auto* targets =
       cmd->add_flag("--targets", o->targets, "List the cards that `lathe plan --target` knows")->excludes(ops);
-  cmd->add_flag("--no-measure", o->fast, "Skip the measurements")->excludes(ops)->excludes(targets);
+  cmd->add_flag("--no-measure", o->fast, "Skip the measurements")->excludes(targets);
   cmd->add_flag("--json", o->json, "Print the result as JSON");
   cmd->footer("Example: lathe devices --ops");
   cmd->callback([o] {
@@ -182,7 +123,7 @@ void add_devices(CLI::App& app, int&) {
       if (o->json)
         fmt::print("{}\n", m.dump(2));
       else
-        print_matrix(m);
+        print_op_matrix(m);
       return;
     }
     if (o->targets) {

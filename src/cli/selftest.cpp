@@ -49,9 +49,11 @@ bool run_passes_test(bool json) {
   return ok;
 }
 
-// A card by itself: are its units in use, does it copy while it computes.
-Json measure_card(const CudaBackend& backend, int index, int64_t size, bool json) {
-  const CudaMeasurements m = measure_cuda(backend, {index, 0}, size);
+// A card by itself: are its units in use, does it copy while it computes. What does not hold is in "failures".
+Json measure_card(const Backend& backend, int index, int64_t size, bool json) {
+  const auto* cuda = dynamic_cast<const CudaBackend*>(&backend);
+  if (!cuda) return {{"failures", Json::array()}};
+  const CudaMeasurements m = measure_cuda(*cuda, {index, 0}, size);
   Json rates = Json::array();
   if (!json) fmt::print("\nproducts of {0} x {0} matrices, achieved and peak TFLOP/s\n", size);
   for (const CudaRate& r : m.rates) {
@@ -68,8 +70,22 @@ Json measure_card(const CudaBackend& backend, int index, int64_t size, bool json
     fmt::print(
         "copy from the host {:.2f} ms, products {:.2f} ms, together {:.2f} ms: {:.0f} % of the shorter is hidden\n",
         1e3 * o.copy, 1e3 * o.compute, 1e3 * o.both, 100 * o.share());
+  const std::vector<std::string> failures = m.failures();
+  if (!json)
+    for (const std::string& f : failures) fmt::print("  FAILED: {}\n", f);
   return {{"products", rates},
+          {"failures", failures},
           {"overlap", {{"copy", o.copy}, {"compute", o.compute}, {"both", o.both}, {"share", o.share()}}}};
+}
+
+// The measurements alone.
+bool run_card_test(const std::string& name, int64_t product, bool json) {
+  const DeviceName device = parse_device_name(name);
+  LATHE_USER_CHECK(device.backend == "cuda", "--card: expected --device cuda, got {}", name);
+  require_device(device);
+  const Json card = measure_card(find_backend(device.backend), device.index, product, json);
+  if (json) fmt::print("{}\n", card.dump(2));
+  return card["failures"].empty();
 }
 
 bool run_device_test(const std::string& name, const std::string& op, int64_t product, bool json) {
@@ -113,8 +129,8 @@ bool run_device_test(const std::string& name, const std::string& op, int64_t pro
                        : fmt::format("{}losses within {:.1e}, {}", t.ok() ? "" : "FAILED: ", t.loss_error,
                                      t.repeats ? "same bits again" : "other bits the second time"));
     }
-    if (const auto* cuda = dynamic_cast<const CudaBackend*>(&backend))
-      card = measure_card(*cuda, device.index, product, json);
+    card = measure_card(backend, device.index, product, json);
+    ok = ok && card["failures"].empty();
   }
   if (json)
     fmt::print("{}\n", Json{{"device", report.device},
@@ -134,7 +150,7 @@ void add_selftest(CLI::App& app, int& exit) {
   struct Options {
     std::string device = "cpu", op;
     int64_t product = 4096;
-    bool passes = false, json = false;
+    bool passes = false, card = false, json = false;
   };
   auto o = std::make_shared<Options>();
   CLI::App* cmd =
@@ -143,15 +159,20 @@ void add_selftest(CLI::App& app, int& exit) {
   auto* op = cmd->add_option("--op", o->op, "Only ops whose name contains this")->check(not_empty());
   cmd->add_option("--product", o->product, "cuda: side of the matrices whose products are timed")
       ->check(CLI::Range(64, 32768));
+  auto* card = cmd->add_flag("--card", o->card, "cuda: only the measurements: tensor cores, copies under computation")
+                   ->excludes(op);
   cmd->add_flag("--passes", o->passes,
                 "Prove the passes: the graph before and after each one must compute the same numbers")
       ->excludes(device)
+      ->excludes(card)
       ->excludes(op);
   cmd->add_flag("--json", o->json, "Print the result as JSON");
   cmd->footer(
       "Example: lathe selftest --device opencl; lathe selftest --passes\nExit code 70 when something does not hold.");
   cmd->callback([o, &exit] {
-    const bool ok = o->passes ? run_passes_test(o->json) : run_device_test(o->device, o->op, o->product, o->json);
+    const bool ok = o->passes ? run_passes_test(o->json)
+                    : o->card ? run_card_test(o->device, o->product, o->json)
+                              : run_device_test(o->device, o->op, o->product, o->json);
     if (!ok) exit = static_cast<int>(Exit::internal);
   });
 }

@@ -65,7 +65,13 @@ nlohmann::ordered_json to_json(const TrainResult& r) {
           {"outside_estimated", r.outside_estimated},
           {"outside_measured", r.outside_measured},
           {"data_wait_seconds", r.wait_seconds},
-          {"start_to_step1_s", r.start_seconds}};
+          {"start_to_step1_s", r.start_seconds},
+          // Of all steps but the first.
+          {"device_calls",
+           {{"launches", r.in_steps.launches},
+            {"blocking", r.in_steps.blocking},
+            {"pauses", r.in_steps.pauses},
+            {"allocations", r.in_steps.allocations}}}};
 }
 
 void print_table(const TrainResult& r) {
@@ -141,7 +147,6 @@ void add_train(CLI::App& app, int& exit) {
         o->resume && o->recipe.recipe.empty() && !t.out.empty() && fs::exists(fs::path(t.out) / "recipe.toml");
     const Recipe r = own ? load_run_recipe(t.out, o->recipe.all_sets()) : o->recipe.load();
     if (t.out.empty()) t.out = o->resume ? newest_run_directory(r.name) : new_run_directory(r.name);
-    if (!t.quiet) fmt::print("run directory: {}\n", t.out);
     const TrainResult result = train(r, t);
     io::PosixFs files;
     if (!result.unchanged) replace_text(files, io::join_path(t.out, "summary.json"), to_json(result).dump(2) + "\n");

@@ -1,7 +1,9 @@
 #include "run/executor.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "base/checked.h"
 #include "base/stopwatch.h"
@@ -251,6 +253,16 @@ std::span<const std::byte> Executor::result(std::string_view name) {
     if (r.name == name && r.stride == 0) return {r.dst, static_cast<size_t>(r.src.bytes)};
   LATHE_CHECK(false, "Program {} has no result {}", set_.programs[program].name, name);
   return {};
+}
+
+// It sleeps for about as long as it has slept already, 1 ms at most: whoever has half a queue of work in the device
+// loses nothing when it hears of room that much later, and the processor is left to others.
+void Executor::pause_until(Event& event) {
+  using std::chrono::microseconds;
+  if (event.reached()) return;
+  ++device_->counters().pauses;
+  for (microseconds rest{20}; !event.reached(); rest = std::min(2 * rest, microseconds{1000}))
+    std::this_thread::sleep_for(rest);
 }
 
 void Executor::synchronize() { device_->stream(Lane::compute).synchronize(); }

@@ -53,9 +53,10 @@ class Executor {
   int64_t run(size_t program, int slot);  // one step; returns its number, counted from 0
   // The host slot may be filled again: its inputs have moved.
   bool has_moved(int slot) { return moved_[static_cast<size_t>(slot)]->reached(); }
-  void hold_until_moved(int slot) { moved_[static_cast<size_t>(slot)]->hold(); }  // back-pressure
   bool is_done(int64_t run) { return done_of(run).reached(); }
-  void hold_until_done(int64_t run) { done_of(run).hold(); }  // back-pressure
+  // The host rests until then: it asks now and then, and makes no call that blocks. Counted as a pause.
+  void pause_until_moved(int slot) { pause_until(*moved_[static_cast<size_t>(slot)]); }
+  void pause_until_done(int64_t run) { pause_until(done_of(run)); }
   // Of one of the last `ahead` runs, which is done; of the last run, which is waited for.
   double metric(int64_t run, std::string_view name) const;
   double metric(std::string_view name);
@@ -84,6 +85,7 @@ class Executor {
   void take_inputs(size_t program, int slot);
   void work(size_t program, Stream&);  // of a step, once its inputs are in place: kernels and copies
   size_t place_of(int64_t run) const { return static_cast<size_t>(run) % done_.size(); }
+  void pause_until(Event&);
   Event& done_of(int64_t run) { return *done_[place_of(run)]; }
 
   ProgramSet set_;
@@ -103,8 +105,8 @@ class Executor {
   std::unique_ptr<Event> consumed_[2];
   std::vector<std::unique_ptr<Event>> done_;  // of the last runs
   std::vector<size_t> programs_;              // of the last runs
-  int holds_[2] = {-1, -1};  // device slots: the host slot whose batch waits there; -1: free
-  int next_ = 0;             // device slot to stage into, if it is free
+  int holds_[2] = {-1, -1};                   // device slots: the host slot whose batch waits there; -1: free
+  int next_ = 0;                              // device slot to stage into, if it is free
   int64_t runs_ = 0;
 };
 

@@ -34,7 +34,7 @@ TrainSchedule train_schedule(const Recipe&, int64_t samples);
 
 // Runs that a device of its own may have in its queue while training: enough that it never waits for the host, few
 // enough that a signal or a bad step is heard of soon.
-inline constexpr int kRunsAhead = 4;
+inline constexpr int kRunsAhead = 8;
 
 struct Compiled {
   Recipe recipe;  // "auto" is resolved: the device that was chosen

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "backend/backend.h"
+
 namespace lathe {
 namespace {
 
@@ -41,7 +43,12 @@ int64_t estimate_outside(const Compiled& c, int64_t held) {
 
 int64_t measure_outside(const Compiled& c) {
   const RunMemory m = c.memory();
-  const int64_t on_device = c.target.host_memory ? 0 : m.arena + m.device_staging;
+  // A driver for the host's processor keeps the arena in the host's memory.
+  const DeviceName device = parse_device_name(c.recipe.device.name);
+  const std::vector<DeviceInfo> all = find_backend(device.backend).devices();
+  const bool card =
+      static_cast<size_t>(device.index) < all.size() && all[static_cast<size_t>(device.index)].accelerator;
+  const int64_t on_device = card ? m.arena + m.device_staging : 0;
   return std::max<int64_t>(0, resident_peak() - (m.total() - on_device));
 }
 

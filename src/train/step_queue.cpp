@@ -13,8 +13,9 @@ StepQueue::StepQueue(Executor& executor, data::Loader& loader, int ahead, int sl
 }
 
 void StepQueue::make_room() {
-  executor_.hold_until_done(given_[static_cast<size_t>(first_run_)].run);
-  done_ = std::max(done_, 1);
+  const int half = (runs_ + 1) / 2;
+  executor_.pause_until_done(given_[static_cast<size_t>((first_run_ + half - 1) % kMostRuns)].run);
+  done_ = std::max(done_, half);
 }
 
 void StepQueue::wait() {
@@ -33,18 +34,18 @@ void StepQueue::run(size_t program, int slot, int64_t step, Tells tells) {
 
 void StepQueue::give_back(int slot) {
   moving_[static_cast<size_t>((first_slot_ + held_++) % kMostSlots)] = slot;
-  while (held_ > 0 && executor_.has_moved(moving_[static_cast<size_t>(first_slot_)])) {
-    loader_.release(moving_[static_cast<size_t>(first_slot_)]);
-    first_slot_ = (first_slot_ + 1) % kMostSlots;
-    --held_;
-  }
+  while (held_ > 0 && executor_.has_moved(moving_[static_cast<size_t>(first_slot_)])) release_oldest();
 }
 
-void StepQueue::free_a_slot() {
+void StepQueue::free_slots() {
   if (held_ < slots_) return;
-  const int slot = moving_[static_cast<size_t>(first_slot_)];
-  executor_.hold_until_moved(slot);
-  loader_.release(slot);
+  const int half = (held_ + 1) / 2;
+  executor_.pause_until_moved(moving_[static_cast<size_t>((first_slot_ + half - 1) % kMostSlots)]);
+  for (int i = 0; i < half; ++i) release_oldest();
+}
+
+void StepQueue::release_oldest() {
+  loader_.release(moving_[static_cast<size_t>(first_slot_)]);
   first_slot_ = (first_slot_ + 1) % kMostSlots;
   --held_;
 }

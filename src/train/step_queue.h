@@ -1,7 +1,8 @@
 // StepQueue: the runs that the device was given and that the host has not heard of yet, and the batches whose bytes are
-// still on their way. The host learns of a step when it is done, in order, without waiting for it; it waits only for
-// room (back-pressure): when as many runs are under way as the executor keeps metrics of, or when the loader has no
-// slot that it could fill. Allocates nothing.
+// still on their way. The host learns of a step when it is done, in order, without waiting for it. It pauses only for
+// room: when as many runs are under way as the executor keeps metrics of, or when the loader has no slot that it could
+// fill; then until half of them are done, so that it pauses once for several steps and the device always has work.
+// Allocates nothing.
 #pragma once
 
 #include <array>
@@ -28,8 +29,8 @@ class StepQueue {
   StepQueue(Executor&, data::Loader&, int ahead, int slots);
 
   bool full() const { return runs_ == ahead_; }
-  void make_room();  // waits for the oldest run; the queue must be full
-  void wait();       // for all runs
+  void make_room();  // pauses until the older half of the runs is done; the queue must be full
+  void wait();       // for all runs, in the driver
   // What a run tells: a part of the loss, and whether it ends the step with gradient norm and acceptance.
   struct Tells {
     bool loss = true, last = true;
@@ -37,7 +38,7 @@ class StepQueue {
   void run(size_t program, int slot, int64_t step, Tells);  // the queue must not be full
 
   void give_back(int slot);  // all runs of the slot's batch were given: it goes to the loader once its bytes have moved
-  void free_a_slot();        // before loader.next(): waits if the loader holds no slot at all
+  void free_slots();         // before loader.next(): pauses if the loader has no slot at all
 
   std::optional<StepMetrics> next();  // the oldest step, if it is done
   std::optional<int64_t> oldest() const;
@@ -47,6 +48,8 @@ class StepQueue {
     int64_t run = 0, step = 0;
     Tells tells;
   };
+
+  void release_oldest();
 
   Executor& executor_;
   data::Loader& loader_;

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "backend/backend.h"
+#include "backend/cuda/cuda_site.h"
 #include "base/error.h"
 #include "train/recipe_keys.h"
 
@@ -128,7 +129,35 @@ std::string read_file(const std::string& path) {
   return text;
 }
 
+// Kernels of other names widen their operands and compute in f32.
+bool uses_matrix_units(const Launch& l) {
+  return l.candidate.name.starts_with("cublaslt") || l.candidate.name.starts_with("cudnn");
+}
+
+std::string_view arithmetic_of(const Launch& l) {
+  if (!uses_matrix_units(l) || l.in.empty()) return "f32";
+  switch (l.in[0].dtype) {
+    case DType::f16: return "f16";
+    case DType::bf16: return "bf16";
+    case DType::f32: return tf32_allowed() ? "tf32" : "f32";
+    default: return "f32";
+  }
+}
+
+double peak_of(const TargetFile& t, std::string_view type) {
+  const auto at = std::ranges::find(t.peaks, type, &TargetPeak::type);
+  return at != t.peaks.end() ? at->flops : type == "f32" ? 0 : peak_of(t, "f32");
+}
+
 }  // namespace
+
+double least_seconds(const Program& p, const TargetFile& t) {
+  double s = 0;
+  for (const Launch& l : p.launches)
+    s +=
+        std::max(l.cost.flops / peak_of(t, arithmetic_of(l)), (l.cost.bytes_read + l.cost.bytes_written) / t.bandwidth);
+  return s;
+}
 
 TargetFile parse_target(std::string_view text, const std::string& file) {
   TargetFile out;

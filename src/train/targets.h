@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ir/target.h"
+#include "plan/program.h"
 
 namespace lathe {
 
@@ -33,6 +34,11 @@ struct TargetFile {
 // A built-in name or a path. UserError with file, line and what was expected.
 TargetFile load_target(const std::string& name_or_path);
 TargetFile parse_target(std::string_view text, const std::string& file);
+
+// The least time that a Program can take there: each launch at the peak of its arithmetic or at the memory's bandwidth,
+// whichever is slower. 16-bit products are counted at their own peak where a library computes them in 16 bits, f32
+// products at that of TF32 where LATHE_TF32=1; all else at the peak of f32.
+double least_seconds(const Program&, const TargetFile&);
 
 // What passes and plan see: the backend's kernels, the card's limits and its f32 peak.
 Target planned_target(const TargetFile&);

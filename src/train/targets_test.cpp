@@ -48,6 +48,25 @@ TEST(Targets, ErrorsNameFileAndLine) {
   EXPECT_EQ(parse_target(kGood, "x.toml").memory, int64_t{2} << 30);
 }
 
+// A batch whose products are bound by arithmetic: what a step may take falls with the peak of its type, and only on
+// cards that compute in it.
+TEST(Targets, LeastTimeKnowsThePrecision) {
+  const auto seconds = [](const std::string& target, const std::string& precision) {
+    const Recipe r = load_recipe("mlp", {"data.source=synthetic", "model.hidden=[4096,4096]", "train.batch_size=4096",
+                                         "data.train_samples=4096", "train.precision=" + precision});
+    CompileOptions o;
+    o.target = load_target(target);
+    const Compiled c = compile(r, describe_data(r), o);
+    return least_seconds(c.set.programs[c.program("train")], *o.target);
+  };
+  const double f32 = seconds("a100-40gb", "f32"), bf16 = seconds("a100-40gb", "bf16");
+  EXPECT_LT(bf16, f32 / 4) << "16 times the peak for the products, the same memory for the weights";
+  EXPECT_GT(bf16, f32 / 16);
+  EXPECT_NEAR(seconds("a100-40gb", "f16") / bf16, 1, 1e-3);
+  EXPECT_GT(seconds("t4-16gb", "bf16"), 3 * seconds("t4-16gb", "f16")) << "a T4 has no bf16";
+  EXPECT_GT(seconds("mi250", "bf16"), 0.9 * seconds("mi250", "f32")) << "OpenCL kernels widen to f32";
+}
+
 TEST(Targets, PlanForACardNamesTheBatchThatFits) {
   const Recipe r = load_recipe("fashion_mnist", {"data.source=synthetic", "train.batch_size=2048"});
   CompileOptions o;

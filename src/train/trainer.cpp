@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "backend/cpu/isa.h"
+#include "base/process_age.h"
 #include "base/stopwatch.h"
 #include "io/checkpoint.h"
 #include "io/run_lock.h"
@@ -63,6 +64,7 @@ class Trainer {
   }
 
   TrainResult run() {
+    progress_.note(fmt::format("run directory: {}", options_.out));
     restore();
     if (step_ >= c_.schedule.total_steps) return nothing_to_do();
     replace_text(fs_, io::join_path(options_.out, "recipe.toml"), to_toml(c_.recipe));
@@ -217,12 +219,13 @@ class Trainer {
                 : whole_;
     if (accumulates) update_ = c_.program("update");
     loader_->start(c_.schedule.epoch_of(step_), c_.schedule.first_batch(step_));
-    result_.start_seconds = start_.seconds();
     first_step_ = step_;
     batch_ = take_batch(step_);
     while (step_ < c_.schedule.total_steps) {
       const Stopwatch begin;
+      const DeviceCounters before = executor_->device().counters();
       run_step();
+      if (step_ > first_step_) count(before);
       ++step_;
       result_.seconds += begin.seconds();
       samples_ += c_.schedule.samples_in(step_ - 1);
@@ -237,9 +240,17 @@ class Trainer {
     }
   }
 
+  void count(const DeviceCounters& before) {
+    const DeviceCounters& now = executor_->device().counters();
+    result_.in_steps.launches += now.launches - before.launches;
+    result_.in_steps.blocking += now.blocking - before.blocking;
+    result_.in_steps.pauses += now.pauses - before.pauses;
+    result_.in_steps.allocations += now.allocations - before.allocations;
+  }
+
   // The next batch, with the step's inputs in its slot, on its way to the device.
   data::Batch take_batch(int64_t step) {
-    queue_->free_a_slot();
+    queue_->free_slots();
     const data::Batch b = loader_->next();
     const double terms = static_cast<double>(c_.schedule.samples_in(step) * terms_per_sample_);
     stage_step_inputs(*executor_, b.slot, c_.recipe.seed, step, learning_rate(schedule_, step), 1.0 / terms);
@@ -328,6 +339,7 @@ class Trainer {
       settle();
     else
       hear();
+    if (step_ == first_step_ + 1) result_.start_seconds = process_age();
     const double rate = static_cast<double>(samples_) / result_.seconds;
     const double per_step = result_.seconds / static_cast<double>(step_ - first_step_);
     progress_.update({step_, c_.schedule.total_steps, epoch_after(step_), smooth_loss_.value_or(loss_),
@@ -429,7 +441,6 @@ class Trainer {
   }
 
   const TrainOptions& options_;
-  Stopwatch start_;
   io::PosixFs fs_;
   Progress progress_;
   StopSignals signals_;

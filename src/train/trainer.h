@@ -40,12 +40,14 @@ struct TrainResult {
   int64_t resident_bytes = 0;                           // peak of the process
   int64_t outside_estimated = 0, outside_measured = 0;  // beside what Lathe requests (train/outside.h)
   double wait_seconds = 0;                              // waiting for data
-  double start_seconds = 0;                             // from the call to the first step
+  double start_seconds = 0;                             // from the start of the process to the end of the first step
+  DeviceCounters in_steps;  // calls in steps after the first; the waits of evaluations and checkpoints are not in it
   std::string out;
   std::string device;  // that it ran on
 };
 
-// UserError and DeviceError as they come; DriverError, with the step, when the device is lost in the middle; Exit::bad_data when losses or gradients stay non-finite.
+// UserError and DeviceError as they come; DriverError, with the step, when the device is lost in the middle;
+// Exit::bad_data when losses or gradients stay non-finite.
 TrainResult train(const Recipe&, const TrainOptions&);
 
 struct EvalResult {

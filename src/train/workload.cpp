@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "base/philox.h"
+#include "base/process_age.h"
 #include "base/stopwatch.h"
 #include "plan/plan.h"
 #include "run/peak.h"
@@ -104,7 +105,6 @@ const Workload& find_workload(std::string_view name) {
 }
 
 StepBench bench_step(const Workload& w, const std::string& device_name, int threads, bool profile) {
-  const Stopwatch start;
   const DeviceName device = parse_device_name(device_name);
   const Backend& backend = find_backend(device.backend);
   const DeviceOptions options{device.index, threads};
@@ -122,9 +122,9 @@ StepBench bench_step(const Workload& w, const std::string& device_name, int thre
     e.run(0, 0);
   };
   StepBench out;
-  out.start_to_step1_s = start.seconds();
   one();
   e.synchronize();
+  out.start_to_step1_s = process_age();
   one();
   e.synchronize();
   out.ms_per_step = 1e30;

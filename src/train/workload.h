@@ -36,7 +36,7 @@ struct StepBench {
   double percent_of_peak = 0;
   int64_t arena_bytes = 0;
   double peak_rss_mb = 0;
-  double start_to_step1_s = 0;
+  double start_to_step1_s = 0;  // from the start of the process to the end of step 0, in which kernels are compiled
   std::vector<LaunchTime> launches;  // when profiled
 };
 

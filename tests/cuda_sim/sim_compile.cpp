@@ -238,6 +238,7 @@ const char* sim_nvrtcGetErrorString(int error) {
 }
 int sim_nvrtcCreateProgram(RtcProgram* program, const char* source, const char*, int, const char* const*,
                            const char* const*) {
+  trace_call("make", "nvrtcCreateProgram");
   auto made = std::make_unique<SimProgram>();
   made->source = source;
   *program = reinterpret_cast<RtcProgram>(made.release());

@@ -159,12 +159,14 @@ const char* sim_cublasLtGetStatusString(int status) {
   return text.c_str();
 }
 int sim_cublasLtCreate(LtHandle* handle) {
+  trace_call("make", "cublasLtCreate");
   if (!in_context()) return kLtNotInitialized;
   return create(handle, int{0});
 }
 int sim_cublasLtDestroy(LtHandle handle) { return destroy<int>(handle, "handle"); }
 
 int sim_cublasLtMatmulDescCreate(LtMatmulDesc* desc, int compute_type, int scale_type) {
+  trace_call("make", "cublasLtMatmulDescCreate");
   Desc d;
   d.compute = compute_type;
   d.scale = scale_type;
@@ -188,6 +190,7 @@ int sim_cublasLtMatmulDescSetAttribute(LtMatmulDesc desc, int attribute, const v
 }
 
 int sim_cublasLtMatrixLayoutCreate(LtLayout* layout, int type, uint64_t rows, uint64_t cols, int64_t ld) {
+  trace_call("make", "cublasLtMatrixLayoutCreate");
   Layout l;
   l.type = type;
   l.rows = static_cast<int64_t>(rows);
@@ -224,6 +227,16 @@ int sim_cublasLtMatmulPreferenceSetAttribute(LtPreference preference, int attrib
     case kPrefAlignD: return set(p.align[3], value, bytes);
   }
   return decline(fmt::format("preference attribute {}", attribute));
+}
+
+// Four fifths of the peak of a card of compute capability 8.0 with two multiprocessors at 1 MHz.
+// LATHE_CUDA_SIM_NO_TENSOR: its tensor cores are not in use.
+static double rate_of(int type, int compute) {
+  const bool tensor = !has_flag("NO_TENSOR");
+  const double fma = type == kR16F || type == kR16BF            ? (tensor ? 1024 : 64)
+                     : tensor && compute == kCompute32FFastTf32 ? 512
+                                                                : 64;
+  return 0.8 * 2 * fma * 2 * 1e6;
 }
 
 int sim_cublasLtMatmulAlgoGetHeuristic(LtHandle handle, LtMatmulDesc desc, LtLayout a, LtLayout b, LtLayout c,
@@ -360,7 +373,9 @@ int sim_cublasLtMatmul(LtHandle handle, LtMatmulDesc desc, const void* alpha, co
                        store_number(const_cast<void*>(op.bias), i, ld.type, sums[static_cast<size_t>(i)]);
                    touched = std::move(all);
                    return static_cast<int>(kSuccess);
-                 }}) == kSuccess
+                 },
+                 2.0 * static_cast<double>(ld.batch * ld.rows * ld.cols * (op.trans_a ? la.rows : la.cols)) /
+                     rate_of(la.type, op.compute)}) == kSuccess
              ? kLtSuccess
              : kLtExecutionFailed;
 }

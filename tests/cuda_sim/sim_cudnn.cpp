@@ -338,6 +338,7 @@ void sim_cudnnGetLastErrorString(char* message, size_t bytes) {
   std::snprintf(message, bytes, "%s", state().last_report.c_str());
 }
 int sim_cudnnCreate(DnnHandle* handle) {
+  trace_call("make", "cudnnCreate");
   const Lock lock(state().mutex);
   if (!in_context()) return kDnnNotInitialized;
   auto made = std::make_unique<SimHandle>();
@@ -359,6 +360,7 @@ int sim_cudnnSetStream(DnnHandle handle, StreamHandle stream) {
   return kDnnSuccess;
 }
 int sim_cudnnBackendCreateDescriptor(int type, DnnDescriptor* descriptor) {
+  trace_call("make", "cudnnBackendCreateDescriptor");
   const Lock lock(state().mutex);
   auto made = std::make_unique<Bag>();
   made->kind = type;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -14,6 +15,7 @@ namespace {
 using namespace cuda;
 
 constexpr size_t kPage = 4096;
+constexpr double kLinkBytes = 25e6;  // per second, from the host; slow as the card's clock of 1 MHz
 ContextTag* const kContext = reinterpret_cast<ContextTag*>(size_t{0xC0DE});
 thread_local Context current = nullptr;
 
@@ -138,6 +140,7 @@ int sim_cuMemAlloc_v2(Address* address, size_t bytes) {
   State& s = state();
   if (!in_context()) return kErrorInvalidContext;
   if (const int status = forbid_in_capture("cuMemAlloc"); status != kSuccess) return status;
+  trace_call("make", "cuMemAlloc");
   if (bytes == 0) return kErrorInvalidValue;
   if (s.used + bytes > s.memory) return kErrorOutOfMemory;
   Allocation m = map_memory(bytes);
@@ -171,6 +174,7 @@ int sim_cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
   const Lock lock(state().mutex);
   if (!in_context()) return kErrorInvalidContext;
   if (const int status = forbid_in_capture("cuMemHostAlloc"); status != kSuccess) return status;
+  trace_call("make", "cuMemHostAlloc");
   Allocation m = map_memory(bytes);
   if (m.base == 0) return kErrorOutOfMemory;
   *memory = reinterpret_cast<void*>(m.base);
@@ -205,20 +209,26 @@ int sim_cuMemcpyHtoDAsync_v2(Address dst, const void* src, size_t bytes, StreamH
     return report(kErrorStreamCaptureUnsupported,
                   "cuMemcpyHtoDAsync from pageable memory while the stream is being captured");
   ++state().counters.copies;
-  return submit(stream, {"cuMemcpyHtoDAsync", [=](std::vector<Access>& touched) {
-                           if (const int status = check_range("cuMemcpyHtoDAsync", dst, bytes); status != kSuccess)
-                             return status;
-                           std::memcpy(reinterpret_cast<void*>(dst), src, bytes);
-                           touched.push_back({dst, bytes, true});
-                           // Pageable memory is staged before the call returns.
-                           if (pinned) {
-                             InFlight f;
-                             f.src = src;
-                             f.bytes = bytes;
-                             state().in_flight.push_back(std::move(f));
-                           }
-                           return static_cast<int>(kSuccess);
-                         }});
+  const double begin = is_live(stream) ? std::max(of<SimStream>(stream).free_at, card_time()) : 0;
+  const int submitted =
+      submit(stream, {"cuMemcpyHtoDAsync",
+                      [=](std::vector<Access>& touched) {
+                        if (const int status = check_range("cuMemcpyHtoDAsync", dst, bytes); status != kSuccess)
+                          return status;
+                        std::memcpy(reinterpret_cast<void*>(dst), src, bytes);
+                        touched.push_back({dst, bytes, true});
+                        // Pageable memory is staged before the call returns.
+                        if (pinned) {
+                          InFlight f;
+                          f.src = src;
+                          f.bytes = bytes;
+                          state().in_flight.push_back(std::move(f));
+                        }
+                        return static_cast<int>(kSuccess);
+                      },
+                      static_cast<double>(bytes) / kLinkBytes});
+  if (submitted == kSuccess) trace_span("copy_in", of<SimStream>(stream).id, begin, of<SimStream>(stream).free_at);
+  return submitted;
 }
 
 int sim_cuMemcpyDtoHAsync_v2(void* dst, Address src, size_t bytes, StreamHandle stream) {
@@ -261,6 +271,7 @@ int sim_cuStreamCreate(StreamHandle* stream, unsigned) {
   State& s = state();
   if (!in_context()) return kErrorInvalidContext;
   if (s.free_stream_ids.empty()) return kErrorOutOfMemory;
+  trace_call("make", "cuStreamCreate");
   auto made = std::make_unique<SimStream>();
   made->id = *s.free_stream_ids.begin();
   s.free_stream_ids.erase(s.free_stream_ids.begin());
@@ -288,6 +299,8 @@ int sim_cuStreamSynchronize(StreamHandle stream) {
     s.invalidated = true;
     return report(kErrorStreamCaptureUnsupported, "cuStreamSynchronize of a stream that is being captured");
   }
+  trace_call("wait", "cuStreamSynchronize");
+  wait_until(s.free_at);
   return host_waits(s.clock);
 }
 int sim_cuStreamWaitEvent(StreamHandle stream, EventHandle event, unsigned) {
@@ -302,7 +315,10 @@ int sim_cuStreamWaitEvent(StreamHandle stream, EventHandle event, unsigned) {
     return report(kErrorStreamCaptureIsolation, "cuStreamWaitEvent across the border of a capture");
   }
   ++state().counters.events_waited;
-  if (e.recorded) join(s.clock, e.clock);
+  if (e.recorded) {
+    join(s.clock, e.clock);
+    s.free_at = std::max(s.free_at, e.time);
+  }
   return kSuccess;
 }
 
@@ -335,6 +351,7 @@ int sim_cuStreamEndCapture(StreamHandle stream, GraphHandle* graph) {
 int sim_cuGraphInstantiateWithFlags(GraphExec* exec, GraphHandle graph, unsigned long long) {
   const Lock lock(state().mutex);
   if (!is_live(graph)) return report(kErrorInvalidHandle, "cuGraphInstantiate: no such graph");
+  trace_call("make", "cuGraphInstantiate");
   auto made = std::make_unique<SimGraph>(of<SimGraph>(graph));
   state().handles.insert(made.get());
   *exec = reinterpret_cast<GraphExec>(made.release());
@@ -346,8 +363,11 @@ int sim_cuGraphLaunch(GraphExec exec, StreamHandle stream) {
   if (!is_live(exec) || !is_live(stream)) return report(kErrorInvalidHandle, "cuGraphLaunch: no such graph or stream");
   if (!in_context()) return report(kErrorInvalidContext, "cuGraphLaunch: the thread has no context");
   ++state().counters.graph_launches;
+  auto& s = of<SimStream>(stream);
+  const double begin = std::max(s.free_at, card_time());
   for (const Operation& o : of<SimGraph>(exec).operations)
-    if (const int status = run_now(of<SimStream>(stream), o); status != kSuccess) return status;
+    if (const int status = run_now(s, o); status != kSuccess) return status;
+  trace_span("graph", s.id, begin, s.free_at);
   return kSuccess;
 }
 static int destroy_graph(void* handle) {
@@ -363,6 +383,7 @@ int sim_cuGraphDestroy(GraphHandle graph) { return destroy_graph(graph); }
 int sim_cuEventCreate(EventHandle* event, unsigned flags) {
   const Lock lock(state().mutex);
   if (!in_context()) return kErrorInvalidContext;
+  trace_call("make", "cuEventCreate");
   auto made = std::make_unique<SimEvent>();
   made->timing = (flags & kEventDisableTiming) == 0;
   state().handles.insert(made.get());
@@ -380,7 +401,7 @@ int sim_cuEventRecord(EventHandle event, StreamHandle stream) {
   e.captured = s.capturing;
   e.asked = false;
   e.clock = s.clock;
-  e.time = std::chrono::steady_clock::now();
+  e.time = std::max(s.free_at, card_time());
   return kSuccess;
 }
 int sim_cuEventSynchronize(EventHandle event) {
@@ -389,6 +410,8 @@ int sim_cuEventSynchronize(EventHandle event) {
   if (!is_live(event)) return report(kErrorInvalidHandle, "cuEventSynchronize: no such event");
   const auto& e = of<SimEvent>(event);
   if (e.captured) return report(kErrorCapturedEvent, "cuEventSynchronize of an event of a capture");
+  trace_call("wait", "cuEventSynchronize");
+  if (e.recorded) wait_until(e.time);
   return e.recorded ? host_waits(e.clock) : static_cast<int>(kSuccess);
 }
 // A card takes its time: the first question after a record is always too early.
@@ -400,6 +423,8 @@ int sim_cuEventQuery(EventHandle event) {
   if (e.captured) return report(kErrorCapturedEvent, "cuEventQuery of an event of a capture");
   if (!e.recorded) return kSuccess;
   if (!std::exchange(e.asked, true)) return kErrorNotReady;
+  if (slowness() > 0 && card_time() < e.time) return kErrorNotReady;
+  wait_until(e.time);
   return host_waits(e.clock);
 }
 int sim_cuEventElapsedTime(float* milliseconds, EventHandle begin, EventHandle end) {
@@ -407,7 +432,7 @@ int sim_cuEventElapsedTime(float* milliseconds, EventHandle begin, EventHandle e
   if (!is_live(begin) || !is_live(end)) return kErrorInvalidHandle;
   const auto &b = of<SimEvent>(begin), &e = of<SimEvent>(end);
   if (!b.timing || !e.timing || !b.recorded || !e.recorded) return kErrorInvalidHandle;
-  *milliseconds = std::chrono::duration<float, std::milli>(e.time - b.time).count();
+  *milliseconds = static_cast<float>(1e3 * (e.time - b.time));
   return kSuccess;
 }
 int sim_cuEventDestroy_v2(EventHandle event) {

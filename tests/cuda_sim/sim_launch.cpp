@@ -222,6 +222,7 @@ int run_grid(const SimFunction& f, SimIndex grid, unsigned threads, std::vector<
 // --- entry points ---------------------------------------------------------------------------------------------------
 
 int sim_cuModuleLoadData(Module* module, const void* image) {
+  trace_call("make", "cuModuleLoadData");
   const Lock lock(state().mutex);
   if (!in_context()) return kErrorInvalidContext;
   if (const int status = forbid_in_capture("cuModuleLoadData"); status != kSuccess) return status;

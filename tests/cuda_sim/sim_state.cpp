@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 namespace lathe::sim {
@@ -16,6 +17,41 @@ State& state() {
     return made;
   }();
   return *s;
+}
+
+double slowness() {
+  static const char* const set = std::getenv("LATHE_CUDA_SIM_SLOW");
+  static const double factor = set ? std::atof(set) : 0;
+  return factor;
+}
+
+double card_time() {
+  if (slowness() == 0) return state().host_time;
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void wait_until(double time) {
+  if (slowness() == 0) state().host_time = std::max(state().host_time, time);
+  const double rest = time - card_time();
+  if (rest > 0) std::this_thread::sleep_for(std::chrono::duration<double>(rest));
+}
+
+namespace {
+
+std::FILE* trace_file() {
+  static const char* const path = std::getenv("LATHE_CUDA_SIM_TRACE");
+  static std::FILE* const file = path ? std::fopen(path, "we") : nullptr;
+  return file;
+}
+
+}  // namespace
+
+void trace_call(const char* kind, const char* name) {
+  if (trace_file()) std::fprintf(trace_file(), "%s %s 0 0\n", kind, name);
+}
+
+void trace_span(const char* kind, int stream, double begin, double end) {
+  if (trace_file()) std::fprintf(trace_file(), "%s %d %.9f %.9f\n", kind, stream, begin, end);
 }
 
 void join(Clock& into, const Clock& other) {
@@ -115,6 +151,8 @@ uint64_t fnv(const void* data, size_t bytes) {
 
 }  // namespace
 
+bool has_flag(const char* name) { return version_of(name, 0) != 0; }
+
 int version_of(const char* name, int usual) {
   const char* set = std::getenv(fmt::format("LATHE_CUDA_SIM_{}", name).c_str());
   return set ? std::atoi(set) : usual;
@@ -147,7 +185,11 @@ int run_now(SimStream& stream, const Operation& o) {
   if (added) s.op_names.push_back(o.name);
   std::vector<Access> accesses;
   const size_t reads_in_flight = s.in_flight.size();
+  const double begin = card_time();
   if (const int status = o.work(accesses); status != cuda::kSuccess) return status;
+  const double seconds = slowness() > 0 ? slowness() * (card_time() - begin) : o.seconds;
+  if (has_flag("SERIAL")) stream.free_at = std::max(stream.free_at, s.engine_free);
+  s.engine_free = stream.free_at = std::max(stream.free_at, begin) + seconds;
   for (size_t i = reads_in_flight; i < s.in_flight.size(); ++i) {
     InFlight& f = s.in_flight[i];
     f.stream = stream.id;

@@ -47,6 +47,7 @@ struct Allocation {
 struct Operation {
   std::string name;
   std::function<int(std::vector<Access>&)> work;
+  double seconds = 1e-6;  // that it takes on the card
 };
 
 struct SimStream {
@@ -54,13 +55,14 @@ struct SimStream {
   Clock clock{};
   bool capturing = false, invalidated = false;
   std::vector<Operation> captured;
+  double free_at = 0;  // seconds of card_time(): when all that it was given is done
 };
 
 struct SimEvent {
   Clock clock{};
   bool recorded = false, captured = false, timing = false;
   bool asked = false;  // since it was recorded
-  std::chrono::steady_clock::time_point time;
+  double time = 0;     // seconds of card_time(): when it is reached
 };
 
 struct SimGraph {
@@ -96,11 +98,27 @@ struct State {
   std::array<Clock, kMaxStreams> last_clock{};  // of a stream number, for its next owner
   std::vector<std::string> op_names{""};
   std::vector<InFlight> in_flight;
-  int capturing = 0;  // streams under capture
+  int capturing = 0;       // streams under capture
+  double host_time = 0;    // seconds: until when the host has waited, if the card's clock is not the host's
+  double engine_free = 0;  // LATHE_CUDA_SIM_SERIAL: the card does one thing at a time
   int64_t operations = 0;  // done since the start
   int lost = 0;            // the error that every call gets from now on; 0: the card works
 };
 State& state();
+
+// Time on the card. Operations take their `seconds` there, and the host none: results are at hand at once, only events
+// tell how long it would have taken. With LATHE_CUDA_SIM_SLOW=factor the card's clock is the host's: an operation takes
+// so many times as long as its computation takes here, while the host goes on, and it must wait for results.
+double slowness();                // 0 without
+double card_time();               // seconds; where the host is
+void wait_until(double time);     // of card_time()
+bool has_flag(const char* name);  // LATHE_CUDA_SIM_<NAME> is set
+
+// LATHE_CUDA_SIM_TRACE=file: a line for each graph and copy with its times on the card, and for each call of the host
+// that waits or makes something, in the order of the calls.
+void trace_call(const char* kind, const char* name);  // kind: "wait", "make"
+void trace_span(const char* kind, int stream, double begin, double end);
+
 using Lock = std::lock_guard<std::recursive_mutex>;
 
 int report(int status, std::string text);  // keeps the text, prints it, returns status

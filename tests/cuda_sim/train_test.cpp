@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "device_training.h"
 #include "process.h"
@@ -69,10 +70,79 @@ TEST(CudaTrain, SixteenBitsLikeTheCpu) {
     compare("mlp",
             {"data.train_samples=100", "data.test_samples=50", "train.batch_size=32", "model.hidden=[64, 32]", set}, 8,
             2e-2);
+    compare("fashion_mnist",
+            {"data.train_samples=40", "data.test_samples=20", "train.batch_size=16", "model.channels=[8, 8]",
+             "model.dense=16", set},
+            4, 2e-2);
     compare("gpt_tiny",
             {"model.layers=1", "model.heads=2", "model.width=16", "model.sequence=16", "train.batch_size=4",
              "data.test_samples=8", "data.train_samples=64", set},
             4, 2e-2);
+  }
+}
+
+struct Traced {
+  std::string kind, name;
+  double begin = 0, end = 0;
+};
+
+std::vector<Traced> read_trace(const std::string& path) {
+  std::vector<Traced> out;
+  std::istringstream lines(read_file(path));
+  for (Traced t; lines >> t.kind >> t.name >> t.begin >> t.end;) out.push_back(t);
+  return out;
+}
+
+// A card that is slower than the host, seen from its driver: between the first step and the last no call waits or makes
+// anything, and every batch starts to move before the step in front of it ends.
+TEST(CudaTrain, TheHostIsAhead) {
+  constexpr int64_t kSteps = 16;
+  struct Row {
+    std::string recipe;
+    std::vector<std::string> settings;
+  };
+  const Row rows[] = {{"mlp", {"model.hidden=[64, 32]"}},
+                      {"fashion_mnist", {"model.channels=[4, 8]", "model.dense=16"}}};
+  for (const Row& row : rows) {
+    const TempDir dir;
+    std::vector<std::string> args{"train", row.recipe, "--device", "cuda", "--out", dir.path("run"), "--json", "-q"};
+    std::vector<std::string> settings{"data.source=synthetic", "data.train_samples=64",    "data.test_samples=16",
+                                      "train.batch_size=16",   "train.eval_every=0",       "train.log_every=1000",
+                                      "train.steps=16",        "checkpoint.every_epochs=0"};
+    settings.insert(settings.end(), row.settings.begin(), row.settings.end());
+    for (const std::string& s : settings) args.insert(args.end(), {"--set", s});
+    std::vector<std::string> env = kEnv;
+    env.push_back("LATHE_CUDA_SIM_SLOW=8");
+    env.push_back("LATHE_CUDA_SIM_TRACE=" + dir.path("trace"));
+    const auto r = run_lathe(args, env);
+    ASSERT_EQ(r.code, 0) << r.err;
+    const auto calls = nlohmann::json::parse(r.out)["device_calls"];
+    EXPECT_EQ(calls["launches"], kSteps - 1) << "one recording per step";
+    EXPECT_EQ(calls["blocking"], 0);
+    EXPECT_EQ(calls["allocations"], 0);
+    EXPECT_GT(calls["pauses"], 0) << "the card was no bottleneck";
+    EXPECT_LE(calls["pauses"], kSteps / 2);
+
+    int64_t steps = 0;
+    double ends = 0;      // the last step that was given
+    bool copies = false;  // since then
+    for (const Traced& t : read_trace(dir.path("trace"))) {
+      if (t.kind == "graph") {
+        EXPECT_TRUE(steps == 0 || copies) << row.recipe << " step " << steps;
+        ++steps;
+        ends = t.end;
+        copies = false;
+        if (steps == kSteps) break;
+      } else if (t.kind == "copy_in" && steps > 0) {
+        if (steps > 1 && !copies) {
+          EXPECT_LT(t.begin, ends) << row.recipe << ": the input of step " << steps;
+        }
+        copies = true;
+      } else if (steps > 1) {
+        ADD_FAILURE() << row.recipe << " step " << steps << ": " << t.kind << " " << t.name;
+      }
+    }
+    EXPECT_EQ(steps, kSteps);
   }
 }
 
@@ -122,7 +192,27 @@ TEST(CudaTrain, SelftestOfTheCard) {
     EXPECT_TRUE(t["ok"].get<bool>()) << t;
     EXPECT_TRUE(t["repeats"].get<bool>()) << t;
   }
+  // The simulated card has 512 multiply-adds of TF32 per clock and 1024 of 16 bits where it has 64 of f32.
   ASSERT_EQ(j["card"]["products"].size(), 5u);
+  EXPECT_TRUE(j["card"]["failures"].empty()) << j["card"];
+  const double f32 = j["card"]["products"][0]["flops"], tf32 = j["card"]["products"][1]["flops"];
+  EXPECT_NEAR(tf32 / f32, 8, 0.5);
+  EXPECT_GT(j["card"]["overlap"]["share"], 0.9);
+}
+
+// A card whose tensor cores are not in use, or whose copies wait for its kernels, does not pass.
+TEST(CudaTrain, SelftestJudgesTheCard) {
+  const std::pair<std::string, std::vector<std::string>> rows[] = {
+      {"NO_TENSOR",
+       {"FAILED: products in tf32 are 1.00 times as fast", "FAILED: products in bf16", "FAILED: products in f16"}},
+      {"SERIAL", {"FAILED: a copy from the host does not run under computation"}}};
+  for (const auto& [flag, parts] : rows) {
+    std::vector<std::string> env = kEnv;
+    env.push_back("LATHE_CUDA_SIM_" + flag + "=1");
+    const auto r = run_lathe({"selftest", "--device", "cuda", "--card", "--product", "64"}, env);
+    EXPECT_EQ(r.code, 70) << r.out;
+    for (const std::string& part : parts) EXPECT_NE(r.out.find(part), std::string::npos) << part << " in: " << r.out;
+  }
 }
 
 TEST(CudaTrain, WithoutADriverTheReasonIsGiven) {

@@ -47,7 +47,6 @@ TEST(Errors, Table) {
       {{"train", ""}, 64, {"RECIPE", "expected a value"}},
       {{"recipes", "mlp", "--json"}, 64, {"--json"}},
       {{"recipes", "--keys", "--json"}, 64, {"--json"}},
-      {{"devices", "--ops", "--no-measure"}, 64, {"--no-measure"}},
       {{"selftest", "--passes", "--device", "ref"}, 64, {"--passes", "--device"}},
       {{"plan", "mlp", "--target", "a100-40gb", "--device", "opencl"}, 64, {"--target", "--device"}},
       {{"train", "--wrong"}, 64, {"--wrong"}},

@@ -1,4 +1,5 @@
 // The command line as scripts and people use it.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -167,10 +168,25 @@ TEST(Program, DevicesAndOps) {
   EXPECT_GE(list.size(), 3u);
   const Outcome ops = run_lathe({"devices", "--ops", "--json"});
   ASSERT_EQ(ops.code, 0) << ops.err;
-  for (const auto& row : nlohmann::json::parse(ops.out))
-    for (const char* backend : {"ref", "cpu", "opencl"})
-      EXPECT_TRUE(row[backend]["accepted"].get<int>() > 0 || !row[backend]["reason"].get<std::string>().empty())
-          << row.dump();
+  const Outcome text = run_lathe({"devices", "--ops", "--no-measure"});
+  ASSERT_EQ(text.code, 0) << text.err;
+  for (const auto& row : nlohmann::json::parse(ops.out)) {
+    const std::string op = row["op"];
+    const bool view = row["ref"]["kernels"].empty();
+    EXPECT_EQ(view, op == "reshape") << "only a view has no kernel";
+    for (const char* backend : {"ref", "cpu", "opencl", "cuda"}) {
+      EXPECT_TRUE(view || !row[backend]["types"].empty()) << op << " on " << backend << ": " << row[backend];
+      for (const auto& [reason, types] : row[backend]["missing"].items())
+        EXPECT_FALSE(reason.empty() || types.empty()) << op << " on " << backend;
+      // "matmul               cpu     ..."
+      EXPECT_NE(text.out.find(fmt::format("\n{:<20} {:<7} ", op, backend)), std::string::npos) << op << " " << backend;
+    }
+    const auto types_of = [&](const char* kernel) { return row["cuda"]["kernels"].value(kernel, nlohmann::json()); };
+    // Libraries are named although there is no card here.
+    EXPECT_TRUE(op != "matmul" || types_of("cublaslt").size() == 4) << row["cuda"];
+    EXPECT_TRUE(op != "conv2d" || types_of("cudnn").size() >= 3) << row["cuda"];
+    EXPECT_TRUE(op != "attention" || types_of("cudnn_attention").size() == 2) << row["cuda"];
+  }
 }
 
 TEST(Program, TextModelsContinueText) {

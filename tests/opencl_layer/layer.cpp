@@ -1,8 +1,9 @@
 // An OpenCL layer (OPENCL_LAYERS of the ICD loader): stands between the program and the driver, counts the calls that
-// block and makes the driver fail or lie, as LATHE_LAYER says, a list with ';' between:
+// block or make something, and makes the driver fail or lie, as LATHE_LAYER says, a list with ';' between:
 //   gpu               devices say that they are GPUs
 //   old               devices say that they have OpenCL 1.1
 //   fail:CALL:N:CODE  the N-th CALL (counted from 1) and all that follow answer with the error CODE
+//   late:CALL:N:CODE  the same from the first CALL after N kernels on
 //   count:FILE        at the end of the process, FILE holds the number of calls
 #define CL_TARGET_OPENCL_VERSION 120
 #define CL_USE_DEPRECATED_OPENCL_1_2_APIS
@@ -17,15 +18,15 @@
 
 namespace {
 
-enum Call { kKernel, kFinish, kWait, kQuery, kBlockingCopy, kCalls };
-constexpr const char* kNames[kCalls] = {"clEnqueueNDRangeKernel", "clFinish", "clWaitForEvents", "clGetEventInfo",
-                                        "blocking_copy"};
+enum Call { kKernel, kFinish, kWait, kQuery, kBlockingCopy, kMake, kCalls };
+constexpr const char* kNames[kCalls] = {"clEnqueueNDRangeKernel", "clFinish",      "clWaitForEvents",
+                                        "clGetEventInfo",         "blocking_copy", "make"};
 
 const cl_icd_dispatch* g_driver = nullptr;
 cl_icd_dispatch g_layer;
 bool g_gpu = false, g_old = false;
 int g_fail_call = -1, g_fail_code = 0;
-long g_fail_at = 0;
+long g_fail_at = 0, g_fail_after = 0;
 std::string g_count_file;
 std::atomic<long> g_calls[kCalls];
 std::atomic<bool> g_lost = false;
@@ -33,7 +34,7 @@ std::atomic<bool> g_lost = false;
 // Counts the call; an error when the device is lost.
 cl_int enter(Call call) {
   const long n = ++g_calls[call];
-  if (call == g_fail_call && n >= g_fail_at) g_lost = true;
+  if (call == g_fail_call && n >= g_fail_at && g_calls[kKernel] >= g_fail_after) g_lost = true;
   return g_lost ? g_fail_code : CL_SUCCESS;
 }
 
@@ -73,6 +74,28 @@ cl_int CL_API_CALL write_buffer(cl_command_queue queue, cl_mem buffer, cl_bool b
   return g_driver->clEnqueueWriteBuffer(queue, buffer, blocking, offset, size, from, count, events, event);
 }
 
+cl_mem CL_API_CALL create_buffer(cl_context context, cl_mem_flags flags, size_t size, void* host, cl_int* status) {
+  ++g_calls[kMake];
+  return g_driver->clCreateBuffer(context, flags, size, host, status);
+}
+
+cl_kernel CL_API_CALL create_kernel(cl_program program, const char* name, cl_int* status) {
+  ++g_calls[kMake];
+  return g_driver->clCreateKernel(program, name, status);
+}
+
+cl_int CL_API_CALL build_program(cl_program program, cl_uint count, const cl_device_id* devices, const char* options,
+                                 void(CL_CALLBACK* done)(cl_program, void*), void* data) {
+  ++g_calls[kMake];
+  return g_driver->clBuildProgram(program, count, devices, options, done, data);
+}
+
+cl_command_queue CL_API_CALL create_queue(cl_context context, cl_device_id device, cl_command_queue_properties what,
+                                          cl_int* status) {
+  ++g_calls[kMake];
+  return g_driver->clCreateCommandQueue(context, device, what, status);
+}
+
 cl_int CL_API_CALL device_info(cl_device_id device, cl_device_info what, size_t size, void* value, size_t* got) {
   if (g_gpu && what == CL_DEVICE_TYPE && value && size >= sizeof(cl_device_type)) {
     *static_cast<cl_device_type*>(value) = CL_DEVICE_TYPE_GPU;
@@ -96,7 +119,8 @@ void read_orders() {
     if (order == "old") g_old = true;
     if (order.rfind("count:", 0) == 0) g_count_file = order.substr(6);
     char call[64] = "";
-    if (std::sscanf(order.c_str(), "fail:%63[^:]:%ld:%d", call, &g_fail_at, &g_fail_code) == 3)
+    if (std::sscanf(order.c_str(), "fail:%63[^:]:%ld:%d", call, &g_fail_at, &g_fail_code) == 3 ||
+        std::sscanf(order.c_str(), "late:%63[^:]:%ld:%d", call, &g_fail_after, &g_fail_code) == 3)
       for (int i = 0; i < kCalls; ++i)
         if (!std::strcmp(call, kNames[i])) g_fail_call = i;
   }
@@ -138,6 +162,10 @@ extern "C" CL_API_ENTRY cl_int CL_API_CALL clInitLayer(cl_uint entries, const cl
   g_layer.clEnqueueReadBuffer = read_buffer;
   g_layer.clEnqueueWriteBuffer = write_buffer;
   g_layer.clGetDeviceInfo = device_info;
+  g_layer.clCreateBuffer = create_buffer;
+  g_layer.clCreateKernel = create_kernel;
+  g_layer.clBuildProgram = build_program;
+  g_layer.clCreateCommandQueue = create_queue;
   *entries_here = static_cast<cl_uint>(sizeof g_layer / sizeof(void*));
   *layer = &g_layer;
   return CL_SUCCESS;

@@ -97,6 +97,7 @@ class CudaRecording final : public Recording {
     device_.enter();
     device_.set_running(name_);
     const CudaRange range(device_.api(), name_.c_str());
+    ++device_.counters().launches;
     LATHE_ON_CARD(device_, cuGraphLaunch(exec_, as_cuda(stream).handle()));
   }
 
@@ -109,6 +110,7 @@ class CudaRecording final : public Recording {
 }  // namespace
 
 CudaEvent::CudaEvent(CudaDevice& device, unsigned flags) : device_(device) {
+  ++device_.counters().allocations;
   LATHE_CUDA(device_.api(), cuEventCreate(&handle_, flags));
 }
 CudaEvent::~CudaEvent() { device_.api().cuEventDestroy_v2(handle_); }
@@ -121,13 +123,8 @@ bool CudaEvent::reached() {
   return true;
 }
 
-void CudaEvent::hold() {
-  device_.enter();
-  ++device_.counters().back_pressure;
-  LATHE_ON_CARD(device_, cuEventSynchronize(handle_));
-}
-
 CudaStream::CudaStream(CudaDevice& device) : device_(device) {
+  ++device_.counters().allocations;
   LATHE_CUDA(device_.api(), cuStreamCreate(&handle_, cuda::kStreamNonBlocking));
 }
 CudaStream::~CudaStream() { device_.api().cuStreamDestroy_v2(handle_); }
@@ -175,7 +172,7 @@ CudaDevice::CudaDevice(const cuda::Api& api, int index, Target target, const std
   label_ = fmt::format("cuda:{} ({})", index, info.name);
   LATHE_CUDA(api_, cuDevicePrimaryCtxRetain(&context_, id_));
   enter();
-  library_ = std::make_unique<CudaLibrary>(api_, info.architecture(), BinaryCache(cache_folder));
+  library_ = std::make_unique<CudaLibrary>(api_, info.architecture(), BinaryCache(cache_folder), counters());
   compute_ = std::make_unique<CudaStream>(*this);
   transfer_ = std::make_unique<CudaStream>(*this);
 }
@@ -255,6 +252,7 @@ std::unique_ptr<Recording> CudaDevice::record(const std::string& name, const std
   }
   LATHE_CUDA(api_, cuStreamEndCapture(compute_->handle(), &graph));
   cuda::GraphExec exec = nullptr;
+  ++counters().allocations;
   const int status = api_.cuGraphInstantiateWithFlags(&exec, graph, 0);
   api_.cuGraphDestroy(graph);
   cuda::check_driver(api_, status, "cuGraphInstantiateWithFlags");
@@ -263,13 +261,17 @@ std::unique_ptr<Recording> CudaDevice::record(const std::string& name, const std
 
 cuda::LtHandle CudaDevice::cublaslt() {
   if (!api_.cublaslt_missing.empty()) throw DeviceError("cuda: " + api_.cublaslt_missing);
-  if (!cublaslt_) LATHE_CUBLASLT(api_, cublasLtCreate(&cublaslt_));
+  if (!cublaslt_) {
+    ++counters().allocations;
+    LATHE_CUBLASLT(api_, cublasLtCreate(&cublaslt_));
+  }
   return cublaslt_;
 }
 
 cuda::DnnHandle CudaDevice::cudnn() {
   if (!api_.cudnn_missing.empty()) throw DeviceError("cuda: " + api_.cudnn_missing);
   if (!cudnn_) {
+    ++counters().allocations;
     LATHE_CUDNN(api_, cudnnCreate(&cudnn_));
     LATHE_CUDNN(api_, cudnnSetStream(cudnn_, compute_->handle()));
   }

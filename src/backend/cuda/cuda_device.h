@@ -20,7 +20,6 @@ class CudaEvent final : public Event {
   CudaEvent(CudaDevice&, unsigned flags);
   ~CudaEvent() override;
   bool reached() override;
-  void hold() override;
   cuda::EventHandle handle() const { return handle_; }
 
  private:

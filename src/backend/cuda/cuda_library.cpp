@@ -5,8 +5,8 @@
 
 namespace lathe {
 
-CudaLibrary::CudaLibrary(const cuda::Api& api, std::string architecture, BinaryCache cache)
-    : api_(api), architecture_(std::move(architecture)), cache_(std::move(cache)) {}
+CudaLibrary::CudaLibrary(const cuda::Api& api, std::string architecture, BinaryCache cache, DeviceCounters& counters)
+    : api_(api), architecture_(std::move(architecture)), cache_(std::move(cache)), counters_(counters) {}
 
 CudaLibrary::~CudaLibrary() {
   for (const cuda::Module m : modules_) api_.cuModuleUnload(m);
@@ -32,6 +32,7 @@ void CudaLibrary::build_pending() {
   LATHE_NVRTC(api_, nvrtcVersion(&major, &minor));
   const std::string key = cache_key(fmt::format("cuda {} nvrtc {}.{}\n{}", architecture_, major, minor, source));
   cuda::Module module = nullptr;
+  ++counters_.allocations;
   // An image that the driver refuses is compiled again.
   if (const auto image = cache_.load(key); image && api_.cuModuleLoadData(&module, image->data()) == cuda::kSuccess) {
     ++cache_hits_;

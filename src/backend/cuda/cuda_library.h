@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/backend.h"
 #include "backend/cuda/cuda_api.h"
 #include "backend/kernels/binary_cache.h"
 
@@ -15,7 +16,7 @@ namespace lathe {
 class CudaLibrary {
  public:
   // `architecture`: "sm_80". The context must be current in every call.
-  CudaLibrary(const cuda::Api&, std::string architecture, BinaryCache);
+  CudaLibrary(const cuda::Api&, std::string architecture, BinaryCache, DeviceCounters&);
   ~CudaLibrary();
   CudaLibrary(const CudaLibrary&) = delete;
   CudaLibrary& operator=(const CudaLibrary&) = delete;
@@ -38,6 +39,7 @@ class CudaLibrary {
   const cuda::Api& api_;
   std::string architecture_;
   BinaryCache cache_;
+  DeviceCounters& counters_;
   std::map<std::string, Text, std::less<>> texts_;
   bool pending_ = false;
   std::vector<cuda::Module> modules_;

@@ -5,12 +5,19 @@
 #include "backend/cuda/cuda_device.h"
 #include "backend/cuda/cuda_info.h"
 #include "backend/cuda/cuda_matmul.h"
-#include "base/stopwatch.h"
 
 namespace lathe {
 namespace {
 
 constexpr int kRepeats = 5;
+
+// Half of the products' speed-up on cards whose tensor cores are twice as fast as f32 may be lost to a small clock or
+// a small matrix; all of it is lost when they are not in use.
+constexpr double kLeastSpeedup = 1.5;
+// GeForce cards have half of the rates that the table of their generation says, TF32 then no more than f32: a rate is
+// judged where even half of it is far above f32.
+constexpr double kJudgedRatio = 4;
+constexpr double kLeastOverlap = 0.25;
 
 struct Arena {
   Buffer a, b, d, workspace;
@@ -29,18 +36,36 @@ Arena arena_for(int64_t n, int64_t workspace) {
   return m;
 }
 
-double seconds_per_product(CudaDevice& device, const CudaMatmul& product) {
-  const cuda::Api& api = device.api();
-  CudaStream& stream = as_cuda(device.stream(Lane::compute));
-  const CudaEvent begin(device, cuda::kEventDefault), end(device, cuda::kEventDefault);
-  product.run(stream.handle());  // loads the code
-  LATHE_CUDA(api, cuEventRecord(begin.handle(), stream.handle()));
-  for (int i = 0; i < kRepeats; ++i) product.run(stream.handle());
-  LATHE_CUDA(api, cuEventRecord(end.handle(), stream.handle()));
-  LATHE_CUDA(api, cuEventSynchronize(end.handle()));
+double seconds_between(CudaDevice& device, const CudaEvent& begin, const CudaEvent& end) {
+  LATHE_CUDA(device.api(), cuEventSynchronize(end.handle()));
   float milliseconds = 0;
-  LATHE_CUDA(api, cuEventElapsedTime(&milliseconds, begin.handle(), end.handle()));
-  return 1e-3 * static_cast<double>(milliseconds) / kRepeats;
+  LATHE_CUDA(device.api(), cuEventElapsedTime(&milliseconds, begin.handle(), end.handle()));
+  return 1e-3 * static_cast<double>(milliseconds);
+}
+
+double seconds_per_product(CudaDevice& device, const CudaMatmul& product) {
+  CudaStream& stream = as_cuda(device.stream(Lane::compute));
+  CudaEvent begin(device, cuda::kEventDefault), end(device, cuda::kEventDefault);
+  product.run(stream.handle());  // loads the code
+  stream.record(begin);
+  for (int i = 0; i < kRepeats; ++i) product.run(stream.handle());
+  stream.record(end);
+  return seconds_between(device, begin, end) / kRepeats;
+}
+
+// One product after the other on the compute lane, one copy on the other lane, into memory of its own; both begin at
+// the same point. Until the later one ends.
+double seconds_of(CudaDevice& device, const CudaMatmul* product, const Buffer* target, const std::byte* host) {
+  Stream &compute = device.stream(Lane::compute), &transfer = device.stream(Lane::transfer);
+  CudaEvent begin(device, cuda::kEventDefault), computed(device, cuda::kEventDefault),
+      copied(device, cuda::kEventDefault);
+  compute.record(begin);
+  transfer.wait(begin);
+  if (target) transfer.copy_in(*target, host);
+  transfer.record(copied);
+  for (int i = 0; product && i < kRepeats; ++i) product->run(as_cuda(compute).handle());
+  compute.record(computed);
+  return std::max(seconds_between(device, begin, computed), seconds_between(device, begin, copied));
 }
 
 }  // namespace
@@ -48,6 +73,31 @@ double seconds_per_product(CudaDevice& device, const CudaMatmul& product) {
 double CudaOverlap::share() const {
   const double shorter = std::min(copy, compute);
   return shorter > 0 ? std::clamp((copy + compute - both) / shorter, 0.0, 1.0) : 0;
+}
+
+std::vector<std::string> CudaMeasurements::failures() const {
+  std::vector<std::string> out;
+  double f32 = 0, f32_peak = 0;
+  for (const CudaRate& r : rates) {
+    if (r.type == "f32") {
+      f32 = r.flops;
+      f32_peak = r.peak;
+    }
+    if (!r.failure.empty() && r.peak > 0) out.push_back(fmt::format("products in {}: {}", r.type, r.failure));
+  }
+  for (const CudaRate& r : rates) {
+    if (!r.failure.empty() || r.type == "f32" || r.type == "f64" || r.peak < kJudgedRatio * f32_peak) continue;
+    if (r.flops > kLeastSpeedup * f32) continue;
+    out.push_back(fmt::format(
+        "products in {} are {:.2f} times as fast as in f32; the card's tensor cores are {:.0f} times as fast: they are "
+        "not in use",
+        r.type, f32 > 0 ? r.flops / f32 : 0, r.peak / f32_peak));
+  }
+  if (overlap.share() < kLeastOverlap)
+    out.push_back(fmt::format(
+        "a copy from the host does not run under computation: {:.2f} ms and {:.2f} ms alone, {:.2f} ms together",
+        1e3 * overlap.copy, 1e3 * overlap.compute, 1e3 * overlap.both));
+  return out;
 }
 
 CudaMeasurements measure_cuda(const CudaBackend& backend, const DeviceOptions& options, int64_t n) {
@@ -82,6 +132,7 @@ CudaMeasurements measure_cuda(const CudaBackend& backend, const DeviceOptions& o
     CudaRate rate;
     rate.type = row.type;
     rate.peak = peak_flops(info, row.math);
+    if (row.data == cuda::kR16BF && info.major < 8) rate.peak = 0;
     spec.type = row.data;
     spec.tf32 = row.tf32;
     try {
@@ -93,26 +144,15 @@ CudaMeasurements measure_cuda(const CudaBackend& backend, const DeviceOptions& o
     out.rates.push_back(std::move(rate));
   }
 
-  // One product after the other on the compute lane, one copy on the other lane, into memory of its own.
   spec.type = cuda::kR32F;
   spec.tf32 = false;
   const CudaMatmul product(device, spec, at);
   const Buffer target{1, 0, m.a.bytes};
   const std::byte* host = device.allocate_staging(target.bytes);
-  Stream &compute = device.stream(Lane::compute), &transfer = device.stream(Lane::transfer);
-  const auto timed = [&](bool copies, bool products) {
-    const Stopwatch start;
-    if (products)
-      for (int i = 0; i < kRepeats; ++i) product.run(as_cuda(compute).handle());
-    if (copies) transfer.copy_in(target, host);
-    compute.synchronize();
-    transfer.synchronize();
-    return start.seconds();
-  };
-  timed(true, true);
-  out.overlap.copy = timed(true, false);
-  out.overlap.compute = timed(false, true);
-  out.overlap.both = timed(true, true);
+  seconds_of(device, &product, &target, host);
+  out.overlap.copy = seconds_of(device, nullptr, &target, host);
+  out.overlap.compute = seconds_of(device, &product, nullptr, host);
+  out.overlap.both = seconds_of(device, &product, &target, host);
   return out;
 }
 

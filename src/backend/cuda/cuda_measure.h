@@ -17,7 +17,7 @@ struct CudaRate {
 };
 
 struct CudaOverlap {
-  double copy = 0, compute = 0, both = 0;  // seconds: alone, alone, started together
+  double copy = 0, compute = 0, both = 0;  // seconds on the card: alone, alone, started together
   // Share of the shorter one that disappears behind the other: 1 is perfect.
   double share() const;
 };
@@ -25,6 +25,9 @@ struct CudaOverlap {
 struct CudaMeasurements {
   std::vector<CudaRate> rates;
   CudaOverlap overlap;
+  // What does not hold, in words; empty for a card that is used as it should be: products that have tensor cores are
+  // clearly faster than f32, and copies hide behind computation.
+  std::vector<std::string> failures() const;
 };
 
 // n: side of the square products. 4096 keeps a large card busy for a few milliseconds per product.

@@ -30,6 +30,7 @@ class KernelLibrary {
 
   int builds() const { return builds_; }          // programs made from source
   int cache_hits() const { return cache_hits_; }  // programs made from the cache
+  int programs() const { return builds_ + cache_hits_; }
 
  private:
   void build_pending();

@@ -20,6 +20,7 @@ class OpenClBackend final : public Backend {
       t = opencl_target(all[static_cast<size_t>(options.index)].device);
     } else {
       t.name = "opencl";
+      t.dtypes.assign(std::begin(kAllDTypes), std::end(kAllDTypes));
       t.alignment = 128;
       t.host_memory = false;
     }

@@ -94,7 +94,9 @@ class OpenClKernel final : public Kernel {
 
   void prepare(Launch& l) {
     const OpenClApi& cl = opencl_api();
+    const int64_t programs = device_.library().programs();
     l.kernel = device_.library().make(l.text, l.name);
+    device_.counters().allocations += 1 + device_.library().programs() - programs;
     const OpenClLimits& limits = device_.limits();
     cl_ulong local = 0;
     LATHE_CL(cl.clGetKernelWorkGroupInfo(l.kernel.get(), device_.id(), CL_KERNEL_LOCAL_MEM_SIZE, sizeof local, &local,
@@ -139,16 +141,10 @@ bool OpenClEvent::reached() {
   return status == CL_COMPLETE;
 }
 
-void OpenClEvent::hold() {
-  if (!event) return;
-  ++counters_.back_pressure;
-  const cl_event marker = event.get();
-  LATHE_CL(opencl_api().clWaitForEvents(1, &marker));
-}
-
 OpenClStream::OpenClStream(OpenClDevice& device, Lane lane, cl_context context, cl_device_id id, bool trace)
     : device_(device), lane_(lane), trace_(trace) {
   cl_int status = CL_SUCCESS;
+  ++device.counters().allocations;
   queue_ = ClQueue(opencl_api().clCreateCommandQueue(context, id, trace ? CL_QUEUE_PROFILING_ENABLE : 0, &status));
   check_opencl(status, "clCreateCommandQueue");
 }

@@ -17,13 +17,8 @@ class OpenClDevice;
 
 class OpenClEvent final : public Event {
  public:
-  explicit OpenClEvent(DeviceCounters& counters) : counters_(counters) {}
   bool reached() override;
-  void hold() override;
   ClEvent event;  // of the latest record(); none before
-
- private:
-  DeviceCounters& counters_;
 };
 
 // When a command ran, in the device's nanoseconds.
@@ -73,7 +68,7 @@ class OpenClDevice final : public Device {
   const Target& target() const override { return target_; }
   void allocate(std::span<const int64_t> segment_bytes) override;
   Stream& stream(Lane lane) override { return lane == Lane::compute ? compute_ : transfer_; }
-  std::unique_ptr<Event> make_event() override { return std::make_unique<OpenClEvent>(counters()); }
+  std::unique_ptr<Event> make_event() override { return std::make_unique<OpenClEvent>(); }
   std::byte* allocate_staging(int64_t bytes) override;
 
   KernelLibrary& library() { return library_; }

@@ -1,0 +1,9 @@
+// How long this process has been there: what a person who started it has waited.
+#pragma once
+
+namespace lathe {
+
+// Seconds since the system started the process, loading of libraries included; its clock counts hundredths.
+double process_age();
+
+}  // namespace lathe
