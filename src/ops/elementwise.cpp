@@ -20,6 +20,9 @@ using Out = ElementwiseRow::Out;
 constexpr double kSqrt2OverPi = 0.7978845608028654;
 constexpr double kGeluCubic = 0.044715;
 constexpr double kTwoOverSqrtPi = 1.1283791670955126;
+constexpr double kSqrtHalf = 0.7071067811865476;
+constexpr double kNormalDensity = 0.3989422804014327;                               // at 0
+constexpr double kSeluScale = 1.0507009873554805, kSeluAlpha = 1.6732632423543772;  // Klambauer et al., 2017
 
 // tanh approximation of GELU (Hendrycks and Gimpel, 2016), as GPT-2 uses it.
 S gelu_inner(S x, S squared) {
@@ -44,6 +47,18 @@ Values gelu_slope_vjp(const Vjp& v) {
   const Value inner = (square(x) * (3 * kGeluCubic) + 1.0) * kSqrt2OverPi;
   const Value bend = inner + square(x) * (3 * kGeluCubic * kSqrt2OverPi) - x * t * square(inner);
   return {v.dy() * (1.0 - square(t)) * bend};
+}
+
+S negated_abs_softplus(S x) { return x.unary(Op::abs).unary(Op::neg).unary(Op::exp).unary(Op::log1p); }
+S softplus_of(S x) { return x.binary(Op::max, x.constant(0)).binary(Op::add, negated_abs_softplus(x)); }
+
+// Howard et al., 2019: x / 6 + 1 / 2 within [0, 1].
+S hard_sigmoid_of(S x) {
+  const S line = x.binary(Op::div, x.constant(6)).binary(Op::add, x.constant(0.5));
+  return line.binary(Op::max, x.constant(0)).binary(Op::min, x.constant(1));
+}
+Value strictly_within(Value x, double lo, double hi) {
+  return logical_and(less(constant_like(x, lo), x), less(x, constant_like(x, hi)));
 }
 
 constexpr ElementwiseRow kRows[] = {
@@ -152,6 +167,100 @@ constexpr ElementwiseRow kRows[] = {
      [](const Vjp& v) -> Values { return {-(v.dy() * unary("sin", v.x[0]))}; }, -3, 3, 0},
     {"floor", "largest whole number not above x", 1, In::real, Out::same,
      [](const S* x) { return x[0].unary(Op::floor); }, nullptr, -2.3, 2.3, 0},
+    {"ceil", "smallest whole number not below x", 1, In::real, Out::same,
+     [](const S* x) { return x[0].unary(Op::neg).unary(Op::floor).unary(Op::neg); }, nullptr, -2.3, 2.3, 0},
+    {"round", "nearest whole number, halves to the even one", 1, In::real, Out::same,
+     [](const S* x) { return x[0].unary(Op::round); }, nullptr, -2.3, 2.3, 0},
+    {"trunc", "whole part of x", 1, In::real, Out::same,
+     [](const S* x) {
+       const S up = x[0].unary(Op::neg).unary(Op::floor).unary(Op::neg), negative = x[0].binary(Op::lt, x[0].constant(0));
+       return negative.choose(up, x[0].unary(Op::floor));
+     },
+     nullptr, -2.3, 2.3, 0},
+    {"sign", "-1, 0 or 1", 1, In::number, Out::same,
+     [](const S* x) {
+       const S zero = x[0].constant(0), below = x[0].binary(Op::lt, zero);
+       const S rest = below.choose(x[0].constant(-1), x[0]);
+       return zero.binary(Op::lt, x[0]).choose(x[0].constant(1), rest);
+     },
+     nullptr, -2, 2, 0},
+    {"mod", "a - b floor(a / b): the remainder with the sign of b", 2, In::real, Out::same,
+     [](const S* x) {
+       const S times = x[0].binary(Op::div, x[1]).unary(Op::floor);
+       return x[0].binary(Op::sub, x[1].binary(Op::mul, times));
+     },
+     [](const Vjp& v) -> Values {
+       return {v.dy(), -(v.dy() * unary("floor", v.x[0] / v.x[1]))};
+     },
+     -2, 2, 0.5},
+    {"reciprocal", "1 / x", 1, In::real, Out::same, [](const S* x) { return x[0].constant(1).binary(Op::div, x[0]); },
+     [](const Vjp& v) -> Values { return {-(v.dy() * square(v.y[0]))}; }, -2, 2, 0.5},
+    {"expm1", "exp(x) - 1, exact near 0", 1, In::real, Out::same, [](const S* x) { return x[0].unary(Op::expm1); },
+     [](const Vjp& v) -> Values { return {v.dy() * (v.y[0] + 1.0)}; }, -3, 3, 0},
+    {"log1p", "log(1 + x), exact near 0", 1, In::real, Out::same, [](const S* x) { return x[0].unary(Op::log1p); },
+     [](const Vjp& v) -> Values { return {v.dy() / (v.x[0] + 1.0)}; }, -0.8, 3, 0},
+    {"tan", "tangent", 1, In::real, Out::same,
+     [](const S* x) { return x[0].unary(Op::sin).binary(Op::div, x[0].unary(Op::cos)); },
+     [](const Vjp& v) -> Values { return {v.dy() * (square(v.y[0]) + 1.0)}; }, -1.3, 1.3, 0},
+    {"sinh", "hyperbolic sine", 1, In::real, Out::same,
+     [](const S* x) {
+       const S twice = x[0].unary(Op::expm1).binary(Op::sub, x[0].unary(Op::neg).unary(Op::expm1));
+       return twice.binary(Op::mul, x[0].constant(0.5));
+     },
+     [](const Vjp& v) -> Values { return {v.dy() * unary("cosh", v.x[0])}; }, -3, 3, 0},
+    {"cosh", "hyperbolic cosine", 1, In::real, Out::same,
+     [](const S* x) {
+       const S twice = x[0].unary(Op::exp).binary(Op::add, x[0].unary(Op::neg).unary(Op::exp));
+       return twice.binary(Op::mul, x[0].constant(0.5));
+     },
+     [](const Vjp& v) -> Values { return {v.dy() * unary("sinh", v.x[0])}; }, -3, 3, 0},
+    {"softplus", "log(1 + exp(x))", 1, In::real, Out::same, [](const S* x) { return softplus_of(x[0]); },
+     [](const Vjp& v) -> Values { return {v.dy() * sigmoid(v.x[0])}; }, -3, 3, 0},
+    {"log_sigmoid", "log(sigmoid(x))", 1, In::real, Out::same,
+     [](const S* x) { return x[0].binary(Op::min, x[0].constant(0)).binary(Op::sub, negated_abs_softplus(x[0])); },
+     [](const Vjp& v) -> Values { return {v.dy() * sigmoid(-v.x[0])}; }, -3, 3, 0},
+    {"softsign", "x / (1 + |x|)", 1, In::real, Out::same,
+     [](const S* x) { return x[0].binary(Op::div, x[0].unary(Op::abs).binary(Op::add, x[0].constant(1))); },
+     [](const Vjp& v) -> Values { return {v.dy() / square(abs(v.x[0]) + 1.0)}; }, -3, 3, 0},
+    {"mish", "x * tanh(softplus(x))", 1, In::real, Out::same,
+     [](const S* x) { return x[0].binary(Op::mul, softplus_of(x[0]).unary(Op::tanh)); },
+     [](const Vjp& v) -> Values {
+       const Value x = v.x[0], t = tanh(softplus(x));
+       return {v.dy() * (t + x * sigmoid(x) * (1.0 - square(t)))};
+     },
+     -3, 3, 0},
+    {"selu", "scale * (x > 0 ? x : alpha * (exp(x) - 1)) of self-normalising networks", 1, In::real, Out::same,
+     [](const S* x) {
+       const S low = x[0].unary(Op::expm1).binary(Op::mul, x[0].constant(kSeluScale * kSeluAlpha));
+       const S high = x[0].binary(Op::mul, x[0].constant(kSeluScale));
+       return x[0].constant(0).binary(Op::lt, x[0]).choose(high, low);
+     },
+     [](const Vjp& v) -> Values {
+       const Value positive = less(constant_like(v.x[0], 0), v.x[0]);
+       return {v.dy() * select(positive, constant_like(v.x[0], kSeluScale), v.y[0] + kSeluScale * kSeluAlpha)};
+     },
+     -3, 3, 0.1},
+    {"gelu_erf", "x * Phi(x), exact", 1, In::real, Out::same,
+     [](const S* x) {
+       const S phi = x[0].binary(Op::mul, x[0].constant(kSqrtHalf)).unary(Op::erf).binary(Op::add, x[0].constant(1));
+       return x[0].binary(Op::mul, x[0].constant(0.5)).binary(Op::mul, phi);
+     },
+     [](const Vjp& v) -> Values {
+       const Value x = v.x[0], phi = (unary("erf", x * kSqrtHalf) + 1.0) * 0.5;
+       return {v.dy() * (phi + x * exp(square(x) * -0.5) * kNormalDensity)};
+     },
+     -3, 3, 0},
+    {"hard_sigmoid", "x / 6 + 1 / 2 within [0, 1]", 1, In::real, Out::same,
+     [](const S* x) { return hard_sigmoid_of(x[0]); },
+     [](const Vjp& v) -> Values { return {select(strictly_within(v.x[0], -3, 3), v.dy() / 6.0, constant_like(v.dy(), 0))}; }, -5,
+     5, 0},
+    {"hard_swish", "x * hard_sigmoid(x)", 1, In::real, Out::same,
+     [](const S* x) { return x[0].binary(Op::mul, hard_sigmoid_of(x[0])); },
+     [](const Vjp& v) -> Values {
+       const Value x = v.x[0], one = constant_like(x, 1), zero = constant_like(x, 0);
+       return {v.dy() * select(strictly_within(x, -3, 3), x / 3.0 + 0.5, select(less(x, zero), zero, one))};
+     },
+     -5, 5, 0},
     {"is_finite", "x is neither NaN nor infinite", 1, In::real, Out::boolean,
      [](const S* x) { return x[0].unary(Op::is_finite); }, nullptr, -1, 1, 0},
 };

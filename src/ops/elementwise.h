@@ -48,13 +48,17 @@ inline Value equal(Value a, Value b) { return binary("eq", a, b); }
 inline Value less(Value a, Value b) { return binary("lt", a, b); }
 inline Value less_equal(Value a, Value b) { return binary("le", a, b); }
 inline Value greater(Value a, Value b) { return binary("lt", b, a); }
+inline Value greater_equal(Value a, Value b) { return binary("le", b, a); }
 inline Value logical_and(Value a, Value b) { return binary("logical_and", a, b); }
 inline Value logical_or(Value a, Value b) { return binary("logical_or", a, b); }
 inline Value logical_not(Value x) { return unary("logical_not", x); }
+inline Value not_equal(Value a, Value b) { return logical_not(equal(a, b)); }
 inline Value neg(Value x) { return unary("neg", x); }
 inline Value abs(Value x) { return unary("abs", x); }
 inline Value exp(Value x) { return unary("exp", x); }
+inline Value expm1(Value x) { return unary("expm1", x); }
 inline Value log(Value x) { return unary("log", x); }
+inline Value log1p(Value x) { return unary("log1p", x); }
 inline Value sqrt(Value x) { return unary("sqrt", x); }
 inline Value rsqrt(Value x) { return unary("rsqrt", x); }
 inline Value tanh(Value x) { return unary("tanh", x); }
@@ -62,7 +66,12 @@ inline Value sigmoid(Value x) { return unary("sigmoid", x); }
 inline Value relu(Value x) { return unary("relu", x); }
 inline Value gelu(Value x) { return unary("gelu", x); }
 inline Value silu(Value x) { return unary("silu", x); }
+inline Value softplus(Value x) { return unary("softplus", x); }
 inline Value square(Value x) { return unary("square", x); }
+inline Value erf(Value x) { return unary("erf", x); }
+inline Value sin(Value x) { return unary("sin", x); }
+inline Value cos(Value x) { return unary("cos", x); }
+inline Value floor(Value x) { return unary("floor", x); }
 inline Value is_finite(Value x) { return unary("is_finite", x); }
 inline Value select(Value condition, Value yes, Value no) {
   const Value x[] = {condition, yes, no};

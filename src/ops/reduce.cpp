@@ -10,7 +10,6 @@
 #include "ops/reshape.h"
 
 namespace lathe {
-namespace {
 
 Shape reduced_shape(const Shape& x, const ReduceParams& p) {
   Ints out;
@@ -26,19 +25,7 @@ Shape reduced_shape(const Shape& x, const ReduceParams& p) {
   return Shape(out);
 }
 
-Types infer_reduce(const char* name, ArgTypes x, const ReduceParams& p) {
-  LATHE_USER_CHECK(x[0].dtype != DType::b8, "{}: bool is not a number; cast it", name);
-  for (size_t i = 0; i < p.axes.size(); ++i) {
-    LATHE_USER_CHECK(p.axes[i] >= 0 && p.axes[i] < x[0].shape.ndim(), "{}: axis {} is out of range for {}", name,
-                     p.axes[i], to_string(x[0].shape));
-    LATHE_USER_CHECK(i == 0 || p.axes[i - 1] < p.axes[i], "{}: axes must ascend without repeats", name);
-  }
-  return {{x[0].dtype, reduced_shape(x[0].shape, p)}};
-}
-
-// Calls f(input index, output index) for every element of the input.
-template <class F>
-void for_each(const Shape& x, const ReduceParams& p, F&& f) {
+void for_each_reduced(const Shape& x, const ReduceParams& p, const std::function<void(int64_t, int64_t)>& f) {
   ReduceParams keep = p;
   keep.keep_dims = true;
   const Ints dense = x.strides(), to = broadcast_strides(reduced_shape(x, keep), x);
@@ -49,11 +36,28 @@ void for_each(const Shape& x, const ReduceParams& p, F&& f) {
   }
 }
 
-// dy or y, with the reduced axes put back and repeated.
-Value spread(Value y, const Shape& x, const ReduceParams& p) {
+Value spread_reduced(Value y, const Shape& x, const ReduceParams& p) {
   ReduceParams keep = p;
   keep.keep_dims = true;
   return broadcast_to(reshape(y, reduced_shape(x, keep)), x);
+}
+
+Ints sorted_axes(Ints axes, int ndim, const char* op) {
+  for (int64_t& a : axes) a = normalize_axis(a, ndim, op);
+  std::ranges::sort(axes);
+  return axes;
+}
+
+namespace {
+
+Types infer_reduce(const char* name, ArgTypes x, const ReduceParams& p) {
+  LATHE_USER_CHECK(x[0].dtype != DType::b8, "{}: bool is not a number; cast it", name);
+  for (size_t i = 0; i < p.axes.size(); ++i) {
+    LATHE_USER_CHECK(p.axes[i] >= 0 && p.axes[i] < x[0].shape.ndim(), "{}: axis {} is out of range for {}", name,
+                     p.axes[i], to_string(x[0].shape));
+    LATHE_USER_CHECK(i == 0 || p.axes[i - 1] < p.axes[i], "{}: axes must ascend without repeats", name);
+  }
+  return {{x[0].dtype, reduced_shape(x[0].shape, p)}};
 }
 
 Cost reduce_cost(ArgTypes in, ArgTypes out) {
@@ -83,11 +87,11 @@ struct ReduceSum {
   using Params = ReduceParams;
   static constexpr OpInfo info{.name = "reduce_sum", .doc = "sum over axes", .inputs = 1, .traits = kReduction};
   static Types infer(ArgTypes x, const Params& p) { return infer_reduce("reduce_sum", x, p); }
-  static Values vjp(const Vjp& v, const Params& p) { return {spread(v.dy(), v.x[0].shape(), p)}; }
+  static Values vjp(const Vjp& v, const Params& p) { return {spread_reduced(v.dy(), v.x[0].shape(), p)}; }
   static Cost cost(ArgTypes in, ArgTypes out, const Params&) { return reduce_cost(in, out); }
   static void reference(RefOuts y, RefIns x, const Params& p) {
     std::fill_n(y[0].data, y[0].numel(), 0.0);
-    for_each(x[0].shape(), p, [&](int64_t from, int64_t to) { y[0][to] += x[0][from]; });
+    for_each_reduced(x[0].shape(), p, [&](int64_t from, int64_t to) { y[0][to] += x[0][from]; });
   }
   static std::vector<Sample> samples() {
     auto out = reduce_samples();
@@ -109,14 +113,14 @@ struct ReduceMax {
   // The cotangent is shared equally by all elements that attain the maximum.
   static Values vjp(const Vjp& v, const Params& p) {
     const Value x = v.x[0];
-    const Value hit = cast(equal(x, spread(v.y[0], x.shape(), p)), x.dtype());
+    const Value hit = cast(equal(x, spread_reduced(v.y[0], x.shape(), p)), x.dtype());
     const Value count = reduce_sum(hit, p.axes, p.keep_dims);
-    return {hit * spread(v.dy() / count, x.shape(), p)};
+    return {hit * spread_reduced(v.dy() / count, x.shape(), p)};
   }
   static Cost cost(ArgTypes in, ArgTypes out, const Params&) { return reduce_cost(in, out); }
   static void reference(RefOuts y, RefIns x, const Params& p) {
     std::fill_n(y[0].data, y[0].numel(), -std::numeric_limits<double>::infinity());
-    for_each(x[0].shape(), p, [&](int64_t from, int64_t to) {
+    for_each_reduced(x[0].shape(), p, [&](int64_t from, int64_t to) {
       if (x[0][from] > y[0][to] || std::isnan(x[0][from])) y[0][to] = x[0][from];
     });
   }
@@ -124,9 +128,8 @@ struct ReduceMax {
 };
 
 Value reduce(const OpDef& op, Value x, Ints axes, bool keep_dims) {
-  for (int64_t& a : axes) a = normalize_axis(a, x.ndim(), op.name().data());
-  std::ranges::sort(axes);
-  return x.builder().add1(op, std::span(&x, 1), ReduceParams{std::move(axes), keep_dims});
+  return x.builder().add1(op, std::span(&x, 1),
+                          ReduceParams{sorted_axes(std::move(axes), x.ndim(), op.name().data()), keep_dims});
 }
 
 }  // namespace

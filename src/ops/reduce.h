@@ -1,6 +1,8 @@
 // reduce_sum, reduce_max: over any axes; keep_dims leaves them in place with size 1. Sum of nothing is 0.
 #pragma once
 
+#include <functional>
+
 #include "ir/builder.h"
 
 namespace lathe {
@@ -19,6 +21,13 @@ Value reduce_sum(Value x, Ints axes, bool keep_dims = false);  // axes may be ne
 Value reduce_max(Value x, Ints axes, bool keep_dims = false);
 Value reduce_mean(Value x, Ints axes, bool keep_dims = false);
 Value sum_all(Value x);  // over every axis
+
+// For composites that reduce.
+Shape reduced_shape(const Shape& x, const ReduceParams&);
+Ints sorted_axes(Ints axes, int ndim, const char* op);             // ascending, not negative
+Value spread_reduced(Value y, const Shape& x, const ReduceParams&);  // the reduced axes put back and repeated
+// Calls f(index into x, index into the result) for every element of x.
+void for_each_reduced(const Shape& x, const ReduceParams&, const std::function<void(int64_t, int64_t)>& f);
 extern const OpDef reduce_sum_op;
 extern const OpDef reduce_max_op;
 

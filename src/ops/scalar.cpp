@@ -27,7 +27,9 @@ std::string_view to_string(ScalarOp op) {
     case ScalarOp::neg: return "neg";
     case ScalarOp::abs: return "abs";
     case ScalarOp::exp: return "exp";
+    case ScalarOp::expm1: return "expm1";
     case ScalarOp::log: return "log";
+    case ScalarOp::log1p: return "log1p";
     case ScalarOp::sqrt: return "sqrt";
     case ScalarOp::rsqrt: return "rsqrt";
     case ScalarOp::tanh: return "tanh";
@@ -36,6 +38,7 @@ std::string_view to_string(ScalarOp op) {
     case ScalarOp::sin: return "sin";
     case ScalarOp::cos: return "cos";
     case ScalarOp::floor: return "floor";
+    case ScalarOp::round: return "round";
     case ScalarOp::is_finite: return "is_finite";
     case ScalarOp::round_f16: return "round_f16";
     case ScalarOp::round_bf16: return "round_bf16";
@@ -84,7 +87,9 @@ double apply(ScalarOp op, double a, double b, double c) {
     case ScalarOp::neg: return -a;
     case ScalarOp::abs: return std::fabs(a);
     case ScalarOp::exp: return std::exp(a);
+    case ScalarOp::expm1: return std::expm1(a);
     case ScalarOp::log: return std::log(a);
+    case ScalarOp::log1p: return std::log1p(a);
     case ScalarOp::sqrt: return std::sqrt(a);
     case ScalarOp::rsqrt: return 1.0 / std::sqrt(a);
     case ScalarOp::tanh: return std::tanh(a);
@@ -93,6 +98,7 @@ double apply(ScalarOp op, double a, double b, double c) {
     case ScalarOp::sin: return std::sin(a);
     case ScalarOp::cos: return std::cos(a);
     case ScalarOp::floor: return std::floor(a);
+    case ScalarOp::round: return std::nearbyint(a);
     case ScalarOp::is_finite: return std::isfinite(a);
     case ScalarOp::round_f16: return round_to(DType::f16, a);
     case ScalarOp::round_bf16: return round_to(DType::bf16, a);

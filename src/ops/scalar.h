@@ -32,7 +32,9 @@ enum class ScalarOp : uint8_t {
   neg,
   abs,
   exp,
+  expm1,  // exp(a) - 1 without the cancellation near 0
   log,
+  log1p,  // log(1 + a), likewise
   sqrt,
   rsqrt,
   tanh,
@@ -41,6 +43,7 @@ enum class ScalarOp : uint8_t {
   sin,
   cos,
   floor,
+  round,  // to the nearest whole number, halves to the even one
   is_finite,
   round_f16,  // to what f16 holds, still an f32
   round_bf16,

@@ -30,7 +30,9 @@ bool is_cheap(const ScalarExpr& e) {
       case ScalarOp::div:
       case ScalarOp::pow:
       case ScalarOp::exp:
+      case ScalarOp::expm1:
       case ScalarOp::log:
+      case ScalarOp::log1p:
       case ScalarOp::sqrt:
       case ScalarOp::rsqrt:
       case ScalarOp::tanh:

@@ -5,6 +5,7 @@
 // <grad L, v> against the central difference of grad L along v.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 
@@ -129,9 +130,14 @@ TEST(Gradient, EveryOpAndSampleAgreesWithFiniteDifferences) {
   for (const OpDef* op : registry().all()) {
     if (!op->is_differentiable()) continue;
     uint64_t seed = 1;
-    bool checked = false;
+    bool checked = false, possible = false;  // where whole numbers go in or come out, there is nothing to check
     for (const Sample& s : op->samples()) {
       SCOPED_TRACE(fmt::format("{}/{}", op->name(), s.label));
+      const Graph node = sample_graph(*op, s);
+      const auto has_floats = [&](const std::vector<ValueId>& values) {
+        return std::ranges::any_of(values, [&](ValueId v) { return is_float(node.type(v).dtype); });
+      };
+      possible = possible || (has_floats(node.nodes[0].inputs) && has_floats(node.nodes[0].outputs));
       const Checked g = checked_graphs(*op, s, ++seed);
       if (g.wrt.empty()) continue;
       Inputs direction(g.inputs.size());
@@ -153,7 +159,7 @@ TEST(Gradient, EveryOpAndSampleAgreesWithFiniteDifferences) {
       checked = true;
       ++checks;
     }
-    EXPECT_TRUE(checked || op->info.inputs == 0) << op->name();
+    EXPECT_TRUE(checked || !possible) << op->name();
   }
   EXPECT_GT(checks, 150);
 }

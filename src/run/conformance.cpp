@@ -328,9 +328,10 @@ int ConformanceReport::declined() const { return sum(*this, &OpConformance::decl
 ErrorClass error_class(const OpDef& op) {
   if (op.has(kElementwise)) return ErrorClass::elementwise;
   if (op.has(kView)) return ErrorClass::exact;
-  static constexpr std::string_view kExact[] = {"arg_max",    "broadcast",      "concat",   "full",
-                                                "gather",     "iota",           "max_pool", "pad",
-                                                "reduce_max", "random_uniform", "slice",    "transpose"};
+  static constexpr std::string_view kExact[] = {
+      "arg_max", "broadcast",  "clamp",      "concat", "flip",   "full",           "gather", "iota",  "max_pool",
+      "pad",     "reduce_max", "reduce_min", "repeat", "roll",   "random_uniform", "slice",  "split", "take",
+      "tile",    "transpose"};
   return std::ranges::find(kExact, op.name()) != std::end(kExact) ? ErrorClass::exact : ErrorClass::sum;
 }
 

@@ -40,7 +40,9 @@ T compute(T a, T b) {
     if constexpr (op == ScalarOp::neg) return -a;
     if constexpr (op == ScalarOp::abs) return std::fabs(a);
     if constexpr (op == ScalarOp::exp) return std::exp(a);
+    if constexpr (op == ScalarOp::expm1) return std::expm1(a);
     if constexpr (op == ScalarOp::log) return std::log(a);
+    if constexpr (op == ScalarOp::log1p) return std::log1p(a);
     if constexpr (op == ScalarOp::sqrt) return std::sqrt(a);
     if constexpr (op == ScalarOp::rsqrt) return T{1} / std::sqrt(a);
     if constexpr (op == ScalarOp::tanh) return std::tanh(a);
@@ -49,6 +51,7 @@ T compute(T a, T b) {
     if constexpr (op == ScalarOp::sin) return std::sin(a);
     if constexpr (op == ScalarOp::cos) return std::cos(a);
     if constexpr (op == ScalarOp::floor) return std::floor(a);
+    if constexpr (op == ScalarOp::round) return std::nearbyint(a);
   }
   if constexpr (op == ScalarOp::max) return a > b || a != a ? a : b;
   if constexpr (op == ScalarOp::min) return a < b || a != a ? a : b;
@@ -148,7 +151,9 @@ LoopFn find_typed(ScalarOp op) {
       case ScalarOp::div: return binary<ScalarOp::div, T>;
       case ScalarOp::pow: return binary<ScalarOp::pow, T>;
       case ScalarOp::exp: return unary<ScalarOp::exp, T>;
+      case ScalarOp::expm1: return unary<ScalarOp::expm1, T>;
       case ScalarOp::log: return unary<ScalarOp::log, T>;
+      case ScalarOp::log1p: return unary<ScalarOp::log1p, T>;
       case ScalarOp::sqrt: return unary<ScalarOp::sqrt, T>;
       case ScalarOp::rsqrt: return unary<ScalarOp::rsqrt, T>;
       case ScalarOp::tanh: return unary<ScalarOp::tanh, T>;
@@ -157,6 +162,7 @@ LoopFn find_typed(ScalarOp op) {
       case ScalarOp::sin: return unary<ScalarOp::sin, T>;
       case ScalarOp::cos: return unary<ScalarOp::cos, T>;
       case ScalarOp::floor: return unary<ScalarOp::floor, T>;
+      case ScalarOp::round: return unary<ScalarOp::round, T>;
       default: break;
     }
   }

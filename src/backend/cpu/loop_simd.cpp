@@ -49,7 +49,9 @@ LATHE_UNARY(Not, hn::Not(a))
 LATHE_UNARY(Neg, hn::Neg(a))
 LATHE_UNARY(Abs, hn::Abs(a))
 LATHE_UNARY(Exp, exp_f32(d, a))
+LATHE_UNARY(Expm1, expm1_f32(d, a))
 LATHE_UNARY(Log, log_f32(d, a))
+LATHE_UNARY(Log1p, log1p_f32(d, a))
 LATHE_UNARY(Sqrt, hn::Sqrt(a))
 LATHE_UNARY(Rsqrt, hn::Div(hn::Set(d, 1.0f), hn::Sqrt(a)))
 LATHE_UNARY(Tanh, tanh_f32(d, a))
@@ -58,6 +60,7 @@ LATHE_UNARY(Erf, erf_f32(d, a))
 LATHE_UNARY(Sin, sin_shifted_f32(d, a, 0))
 LATHE_UNARY(Cos, sin_shifted_f32(d, a, 1))
 LATHE_UNARY(Floor, hn::Floor(a))
+LATHE_UNARY(Round, hn::Round(a))
 LATHE_UNARY(IsFinite, hn::VecFromMask(d, hn::IsFinite(a)))
 LATHE_UNARY(MaskToFloat, hn::And(a, hn::Set(d, 1.0f)))
 LATHE_UNARY(FloatToMask, hn::Not(hn::VecFromMask(d, hn::Eq(a, hn::Zero(d)))))
@@ -269,7 +272,9 @@ LoopFn find(ScalarOp op, DType dtype, DType from) {
     case ScalarOp::neg: return unary<Neg>;
     case ScalarOp::abs: return unary<Abs>;
     case ScalarOp::exp: return unary<Exp>;
+    case ScalarOp::expm1: return unary<Expm1>;
     case ScalarOp::log: return unary<Log>;
+    case ScalarOp::log1p: return unary<Log1p>;
     case ScalarOp::sqrt: return unary<Sqrt>;
     case ScalarOp::rsqrt: return unary<Rsqrt>;
     case ScalarOp::tanh: return unary<Tanh>;
@@ -278,6 +283,7 @@ LoopFn find(ScalarOp op, DType dtype, DType from) {
     case ScalarOp::sin: return unary<Sin>;
     case ScalarOp::cos: return unary<Cos>;
     case ScalarOp::floor: return unary<Floor>;
+    case ScalarOp::round: return unary<Round>;
     case ScalarOp::is_finite: return unary<IsFinite>;
     case ScalarOp::round_f16: return unary<RoundF16>;
     case ScalarOp::round_bf16: return unary<RoundBf16>;

@@ -59,7 +59,34 @@ HWY_INLINE hn::Vec<D> power_of_two(D d, VI n) {
   return hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(n, hn::Set(di, 127))));
 }
 
-// exp: x = n ln 2 + r, polynomial of Cephes expf on r; 2^n in two factors, so that it overflows to infinity by itself.
+// (exp(r) - 1 - r) / r^2 for |r| <= ln 2 / 2 (Cephes expf).
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V exp_polynomial(D d, V r) {
+  V p = hn::Set(d, 1.9875691500e-4f);
+  p = hn::MulAdd(p, r, hn::Set(d, 1.3981999507e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 8.3334519073e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 4.1665795894e-2f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.6666665459e-1f));
+  p = hn::MulAdd(p, r, hn::Set(d, 5.0000001201e-1f));
+  return p;
+}
+
+// (log(1 + f) - f + f^2 / 2) / f^3 for 1 + f in [sqrt(1/2), sqrt(2)) (Cephes logf).
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V log_polynomial(D d, V f) {
+  V p = hn::Set(d, 7.0376836292e-2f);
+  p = hn::MulAdd(p, f, hn::Set(d, -1.1514610310e-1f));
+  p = hn::MulAdd(p, f, hn::Set(d, 1.1676998740e-1f));
+  p = hn::MulAdd(p, f, hn::Set(d, -1.2420140846e-1f));
+  p = hn::MulAdd(p, f, hn::Set(d, 1.4249322787e-1f));
+  p = hn::MulAdd(p, f, hn::Set(d, -1.6668057665e-1f));
+  p = hn::MulAdd(p, f, hn::Set(d, 2.0000714765e-1f));
+  p = hn::MulAdd(p, f, hn::Set(d, -2.4999993993e-1f));
+  p = hn::MulAdd(p, f, hn::Set(d, 3.3333331174e-1f));
+  return p;
+}
+
+// exp: x = n ln 2 + r, polynomial on r; 2^n in two factors, so that it overflows to infinity by itself.
 // Results below the smallest normal number are zero, with no denormal on the way: those cost 100 cycles each where
 // they are not flushed.
 template <class D, class V = hn::Vec<D>>
@@ -70,19 +97,14 @@ HWY_INLINE V exp_f32(D d, V x) {
   const V nf = hn::ConvertTo(d, n);
   V r = hn::NegMulAdd(nf, hn::Set(d, 0.693359375f), clamped);
   r = hn::NegMulAdd(nf, hn::Set(d, -2.12194440e-4f), r);
-  V p = hn::Set(d, 1.9875691500e-4f);
-  p = hn::MulAdd(p, r, hn::Set(d, 1.3981999507e-3f));
-  p = hn::MulAdd(p, r, hn::Set(d, 8.3334519073e-3f));
-  p = hn::MulAdd(p, r, hn::Set(d, 4.1665795894e-2f));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.6666665459e-1f));
-  p = hn::MulAdd(p, r, hn::Set(d, 5.0000001201e-1f));
+  V p = exp_polynomial(d, r);
   p = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), hn::Set(d, 1.0f));
   const auto half = hn::ShiftRight<1>(n);
   const V y = hn::Mul(hn::Mul(p, power_of_two(d, half)), power_of_two(d, hn::Sub(n, half)));
   return hn::IfThenElse(hn::IsNaN(x), x, hn::IfThenZeroElse(hn::Lt(x, least), y));
 }
 
-// log: x = m 2^e with m in [sqrt(1/2), sqrt(2)), polynomial of Cephes logf on m - 1. Denormals count as zero.
+// log: x = m 2^e with m in [sqrt(1/2), sqrt(2)), polynomial on m - 1. Denormals count as zero.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V log_f32(D d, V x) {
   const hn::RebindToSigned<D> di;
@@ -94,15 +116,7 @@ HWY_INLINE V log_f32(D d, V x) {
   const auto mantissa = hn::Add(hn::And(offset, hn::Set(di, 0x007fffff)), hn::Set(di, 0x3f3504f3));
   const V f = hn::Sub(hn::BitCast(d, mantissa), one);
   const V z = hn::Mul(f, f);
-  V p = hn::Set(d, 7.0376836292e-2f);
-  p = hn::MulAdd(p, f, hn::Set(d, -1.1514610310e-1f));
-  p = hn::MulAdd(p, f, hn::Set(d, 1.1676998740e-1f));
-  p = hn::MulAdd(p, f, hn::Set(d, -1.2420140846e-1f));
-  p = hn::MulAdd(p, f, hn::Set(d, 1.4249322787e-1f));
-  p = hn::MulAdd(p, f, hn::Set(d, -1.6668057665e-1f));
-  p = hn::MulAdd(p, f, hn::Set(d, 2.0000714765e-1f));
-  p = hn::MulAdd(p, f, hn::Set(d, -2.4999993993e-1f));
-  p = hn::MulAdd(p, f, hn::Set(d, 3.3333331174e-1f));
+  const V p = log_polynomial(d, f);
   V y = hn::Mul(hn::Mul(p, f), z);
   y = hn::MulAdd(e, hn::Set(d, -2.12194440e-4f), y);
   y = hn::NegMulAdd(z, hn::Set(d, 0.5f), y);
@@ -112,6 +126,19 @@ HWY_INLINE V log_f32(D d, V x) {
   y = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Set(d, NAN), y);
   y = hn::IfThenElse(hn::Eq(x, infinity), infinity, y);
   return hn::IfThenElse(hn::IsNaN(x), x, y);
+}
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V expm1_f32(D d, V x) {
+  const V near = hn::MulAdd(exp_polynomial(d, x), hn::Mul(x, x), x);
+  return hn::IfThenElse(hn::Lt(hn::Abs(x), hn::Set(d, 0.34f)), near, hn::Sub(exp_f32(d, x), hn::Set(d, 1.0f)));
+}
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V log1p_f32(D d, V x) {
+  const V z = hn::Mul(x, x);
+  const V near = hn::Add(x, hn::NegMulAdd(z, hn::Set(d, 0.5f), hn::Mul(hn::Mul(log_polynomial(d, x), x), z)));
+  return hn::IfThenElse(hn::Lt(hn::Abs(x), hn::Set(d, 0.29f)), near, log_f32(d, hn::Add(x, hn::Set(d, 1.0f))));
 }
 
 template <class D, class V = hn::Vec<D>>

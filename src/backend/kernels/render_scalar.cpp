@@ -88,6 +88,8 @@ std::string expression(const ScalarInstr& i, const std::string& a, const std::st
     case ScalarOp::abs:
       return is_float(i.dtype) ? fmt::format("fabs({})", a) : fmt::format("({})({} < 0 ? -{} : {})", type, a, a, a);
     case ScalarOp::exp: return fmt::format("exp({})", a);
+    case ScalarOp::expm1: return fmt::format("expm1({})", a);
+    case ScalarOp::log1p: return fmt::format("log1p({})", a);
     case ScalarOp::log: return fmt::format("log({})", a);
     case ScalarOp::sqrt: return fmt::format("sqrt({})", a);
     case ScalarOp::rsqrt: return fmt::format("rsqrt({})", a);
@@ -97,6 +99,7 @@ std::string expression(const ScalarInstr& i, const std::string& a, const std::st
     case ScalarOp::sin: return fmt::format("sin({})", a);
     case ScalarOp::cos: return fmt::format("cos({})", a);
     case ScalarOp::floor: return fmt::format("floor({})", a);
+    case ScalarOp::round: return fmt::format("rint({})", a);
     case ScalarOp::is_finite: return fmt::format("(uchar)({} - {} == 0)", a, a);  // inf - inf and NaN are not 0
     case ScalarOp::round_f16: return fmt::format("f16_value(f16_bits({}))", a);
     case ScalarOp::round_bf16: return fmt::format("bf16_value(bf16_bits({}))", a);

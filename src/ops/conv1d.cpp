@@ -1,0 +1,207 @@
+#include "ops/conv1d.h"
+
+#include "base/checked.h"
+#include "ops/conv2d.h"
+#include "ops/elementwise.h"
+#include "ops/pad.h"
+#include "ops/reshape.h"
+#include "ops/slice.h"
+
+namespace lathe {
+namespace {
+
+constexpr int64_t kMostTaps = 64;  // in depth: each is a convolution
+
+void check_floats(const char* op, ArgValues x, int ndim) {
+  for (const Value& v : x)
+    LATHE_USER_CHECK(is_float(v.dtype()) && v.dtype() == x[0].dtype() && v.ndim() == ndim,
+                     "{}: expected floats of {} dimensions, got {} and {}", op, ndim, to_string(x[0].type()),
+                     to_string(v.type()));
+}
+
+// [A, L, B] -> [A, 1, L, B]
+Value as_image(Value x) { return reshape(x, {x.dim(0), 1, x.dim(1), x.dim(2)}); }
+Value as_line(Value x) { return reshape(x, {x.dim(0), x.dim(2), x.dim(3)}); }
+
+struct Conv1d {
+  using Params = Conv1dParams;
+  static constexpr OpInfo info{.name = "conv1d", .doc = "convolution of N L C with O K C weights", .inputs = 2};
+  static Values expand(Builder&, ArgValues x, const Params& p) {
+    check_floats("conv1d", x, 3);
+    const Conv2dParams flat{.stride_w = p.stride,
+                            .pad_left = p.pad_left,
+                            .pad_right = p.pad_right,
+                            .dilation_w = p.dilation,
+                            .groups = p.groups};
+    return {as_line(conv2d(as_image(x[0]), as_image(x[1]), flat))};
+  }
+  static std::vector<Sample> samples() {
+    return {{"strided", {{{DType::f32, {2, 7, 4}}}, {{DType::f32, {6, 3, 2}}}}, make_params(Params{2, 1, 2, 2, 2})}};
+  }
+};
+
+struct Conv3d {
+  using Params = Conv3dParams;
+  static constexpr OpInfo info{
+      .name = "conv3d", .doc = "convolution of N D H W C with O KD KH KW C weights", .inputs = 2};
+
+  struct Depth {
+    int64_t in, taps, out;
+  };
+  static Depth depth_of(const Shape& x, const Shape& w, const Params& p) {
+    for (const Ints* list : {&p.stride, &p.pad, &p.dilation})
+      LATHE_USER_CHECK(list->size() == 3, "conv3d: expected numbers for depth, height and width, got {}", list->size());
+    LATHE_USER_CHECK(p.stride[0] >= 1 && p.dilation[0] >= 1 && p.pad[0] >= 0, "conv3d: stride {}, dilation {}, pad {}",
+                     p.stride[0], p.dilation[0], p.pad[0]);
+    LATHE_USER_CHECK(w[1] >= 1 && w[1] <= kMostTaps, "conv3d: {} taps in depth", w[1]);
+    const int64_t padded = checked_add(x[1], checked_mul(p.pad[0], 2, "conv3d"), "conv3d");
+    const int64_t span = checked_add(checked_mul(w[1] - 1, p.dilation[0], "conv3d"), 1, "conv3d");
+    LATHE_USER_CHECK(padded >= span, "conv3d: {} taps in depth cover {} of {}", w[1], span, padded);
+    return {x[1], w[1], (padded - span) / p.stride[0] + 1};
+  }
+
+  static Values expand(Builder&, ArgValues in, const Params& p) {
+    check_floats("conv3d", in, 5);
+    const Depth d = depth_of(in[0].shape(), in[1].shape(), p);
+    const Value x = p.pad[0] == 0 ? in[0] : pad(in[0], {0, p.pad[0], 0, 0, 0}, {0, p.pad[0], 0, 0, 0});
+    const Shape s = x.shape(), ws = in[1].shape();
+    const Conv2dParams flat{.stride_h = p.stride[1],
+                            .stride_w = p.stride[2],
+                            .pad_top = p.pad[1],
+                            .pad_bottom = p.pad[1],
+                            .pad_left = p.pad[2],
+                            .pad_right = p.pad[2],
+                            .dilation_h = p.dilation[1],
+                            .dilation_w = p.dilation[2],
+                            .groups = p.groups};
+    Value sum;
+    for (int64_t tap = 0; tap < d.taps; ++tap) {
+      const Value layers =
+          slice(x, {0, tap * p.dilation[0], 0, 0, 0}, {s[0], d.out, s[2], s[3], s[4]}, {1, p.stride[0], 1, 1, 1});
+      const Value w = reshape(slice_axis(in[1], 1, tap, 1), {ws[0], ws[2], ws[3], ws[4]});
+      const Value part = conv2d(reshape(layers, {s[0] * d.out, s[2], s[3], s[4]}), w, flat);
+      sum = sum ? sum + part : part;
+    }
+    return {reshape(sum, {s[0], d.out, sum.dim(1), sum.dim(2), sum.dim(3)})};
+  }
+
+  static void reference(RefOuts y, RefIns x, const Params& p) {
+    const Shape &in = x[0].shape(), &w = x[1].shape(), &out = y[0].shape();
+    const int64_t group_out = out[4] / p.groups, group_in = w[4];
+    for (int64_t i = 0; i < y[0].numel(); ++i) {
+      const int64_t o = i % out[4], ow = i / out[4] % out[3], oh = i / out[4] / out[3] % out[2],
+                    od = i / out[4] / out[3] / out[2] % out[1], n = i / out[4] / out[3] / out[2] / out[1];
+      double sum = 0;
+      for (int64_t a = 0; a < w[1]; ++a)
+        for (int64_t b = 0; b < w[2]; ++b)
+          for (int64_t c = 0; c < w[3]; ++c) {
+            const int64_t d = od * p.stride[0] - p.pad[0] + a * p.dilation[0],
+                          h = oh * p.stride[1] - p.pad[1] + b * p.dilation[1],
+                          v = ow * p.stride[2] - p.pad[2] + c * p.dilation[2];
+            if (d < 0 || d >= in[1] || h < 0 || h >= in[2] || v < 0 || v >= in[3]) continue;
+            for (int64_t k = 0; k < group_in; ++k)
+              sum += x[0][(((n * in[1] + d) * in[2] + h) * in[3] + v) * in[4] + o / group_out * group_in + k] *
+                     x[1][(((o * w[1] + a) * w[2] + b) * w[3] + c) * w[4] + k];
+          }
+      y[0][i] = sum;
+    }
+  }
+
+  static std::vector<Sample> samples() {
+    return {{"strided",
+             {{{DType::f32, {1, 5, 4, 4, 2}}}, {{DType::f32, {4, 2, 3, 2, 1}}}},
+             make_params(Params{{2, 1, 2}, {1, 1, 0}, {2, 1, 1}, 2})}};
+  }
+};
+
+// The convolution whose derivative it is, and the size that it makes; axes: 1 or 2.
+Value transposed(const char* op, Value x, Value w, const ConvTransposeParams& p, int axes) {
+  const auto number = [&](const Ints& list, int axis, int64_t standard, int64_t least) {
+    if (list.empty()) return standard;
+    LATHE_USER_CHECK(static_cast<int>(list.size()) == axes && list[static_cast<size_t>(axis)] >= least,
+                     "{}: expected {} numbers of at least {}, got {}", op, axes, least, fmt::join(list, ", "));
+    return list[static_cast<size_t>(axis)];
+  };
+  struct Axis {
+    int64_t stride, pad, dilation, size;
+  };
+  const auto axis = [&](int i) {
+    Axis a{number(p.stride, i, 1, 1), number(p.pad, i, 0, 0), number(p.dilation, i, 1, 1), 0};
+    const int64_t extra = number(p.extra, i, 0, 0), n = x.dim(i + 1), taps = w.dim(i + 1);
+    LATHE_USER_CHECK(n >= 1 && taps >= 1 && extra < a.stride, "{}: {} elements, {} taps, {} extra for stride {}", op, n,
+                     taps, extra, a.stride);
+    const int64_t span = checked_add(checked_mul(taps - 1, a.dilation, op), checked_mul(n - 1, a.stride, op), op);
+    a.size = checked_add(span, 1 + extra, op) - checked_mul(a.pad, 2, op);
+    LATHE_USER_CHECK(a.size >= 1, "{}: padding {} leaves nothing", op, a.pad);
+    return a;
+  };
+  const Axis none{1, 0, 1, 1}, h = axes == 2 ? axis(0) : none, v = axis(axes - 1);
+  LATHE_USER_CHECK(x.dim(-1) == w.dim(0), "{}: w takes {} channels, x has {}", op, w.dim(0), x.dim(-1));
+  const Conv2dParams conv{.stride_h = h.stride,
+                          .stride_w = v.stride,
+                          .pad_top = h.pad,
+                          .pad_bottom = h.pad,
+                          .pad_left = v.pad,
+                          .pad_right = v.pad,
+                          .dilation_h = h.dilation,
+                          .dilation_w = v.dilation,
+                          .groups = p.groups};
+  if (axes == 2) return conv2d_dx(x, w, conv, h.size, v.size);
+  return as_line(conv2d_dx(as_image(x), as_image(w), conv, 1, v.size));
+}
+
+struct ConvTranspose1d {
+  using Params = ConvTransposeParams;
+  static constexpr OpInfo info{
+      .name = "conv_transpose1d", .doc = "transposed convolution of N L C with C K O weights", .inputs = 2};
+  static Values expand(Builder&, ArgValues x, const Params& p) {
+    check_floats("conv_transpose1d", x, 3);
+    return {transposed("conv_transpose1d", x[0], x[1], p, 1)};
+  }
+  static std::vector<Sample> samples() {
+    return {{"strided",
+             {{{DType::f32, {2, 5, 4}}}, {{DType::f32, {4, 3, 3}}}},
+             make_params(Params{{2}, {1}, {1}, {1}, 2})}};
+  }
+};
+
+struct ConvTranspose2d {
+  using Params = ConvTransposeParams;
+  static constexpr OpInfo info{
+      .name = "conv_transpose2d", .doc = "transposed convolution of N H W C with C KH KW O weights", .inputs = 2};
+
+  static Values expand(Builder&, ArgValues x, const Params& p) {
+    check_floats("conv_transpose2d", x, 4);
+    return {transposed("conv_transpose2d", x[0], x[1], p, 2)};
+  }
+
+  static std::vector<Sample> samples() {
+    return {{"strided",
+             {{{DType::f32, {1, 3, 4, 2}}}, {{DType::f32, {2, 3, 2, 3}}}},
+             make_params(Params{{2, 3}, {1, 0}, {1, 2}, {1, 0}, 1})}};
+  }
+};
+
+template <class P>
+Value add_conv(const OpDef& op, Value x, Value w, P p) {
+  const Value in[] = {x, w};
+  return x.builder().add1(op, in, std::move(p));
+}
+
+}  // namespace
+
+constinit const OpDef conv1d_op = make_op<Conv1d>();
+constinit const OpDef conv3d_op = make_op<Conv3d>();
+constinit const OpDef conv_transpose1d_op = make_op<ConvTranspose1d>();
+constinit const OpDef conv_transpose2d_op = make_op<ConvTranspose2d>();
+
+Value conv1d(Value x, Value w, Conv1dParams p) { return add_conv(conv1d_op, x, w, p); }
+Value conv3d(Value x, Value w, Conv3dParams p) { return add_conv(conv3d_op, x, w, std::move(p)); }
+Value conv_transpose1d(Value x, Value w, ConvTransposeParams p) {
+  return add_conv(conv_transpose1d_op, x, w, std::move(p));
+}
+Value conv_transpose2d(Value x, Value w, ConvTransposeParams p) {
+  return add_conv(conv_transpose2d_op, x, w, std::move(p));
+}
+
+}  // namespace lathe
