@@ -26,4 +26,10 @@ double process_age() {
          static_cast<double>(std::strtoull(at, nullptr, 10)) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
+double process_cpu_seconds() {
+  timespec used{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
+
 }  // namespace lathe

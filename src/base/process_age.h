@@ -5,5 +5,6 @@ namespace lathe {
 
 // Seconds since the system started the process, loading of libraries included; its clock counts hundredths.
 double process_age();
+double process_cpu_seconds();  // of processors that it has used, over all threads
 
 }  // namespace lathe

@@ -66,6 +66,7 @@ nlohmann::ordered_json to_json(const TrainResult& r) {
           {"outside_measured", r.outside_measured},
           {"data_wait_seconds", r.wait_seconds},
           {"start_to_step1_s", r.start_seconds},
+          {"start_to_step1_cpu_s", r.start_cpu_seconds},
           // Of all steps but the first.
           {"device_calls",
            {{"launches", r.in_steps.launches},

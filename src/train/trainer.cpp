@@ -339,7 +339,10 @@ class Trainer {
       settle();
     else
       hear();
-    if (step_ == first_step_ + 1) result_.start_seconds = process_age();
+    if (step_ == first_step_ + 1) {
+      result_.start_seconds = process_age();
+      result_.start_cpu_seconds = process_cpu_seconds();
+    }
     const double rate = static_cast<double>(samples_) / result_.seconds;
     const double per_step = result_.seconds / static_cast<double>(step_ - first_step_);
     progress_.update({step_, c_.schedule.total_steps, epoch_after(step_), smooth_loss_.value_or(loss_),

@@ -41,6 +41,7 @@ struct TrainResult {
   int64_t outside_estimated = 0, outside_measured = 0;  // beside what Lathe requests (train/outside.h)
   double wait_seconds = 0;                              // waiting for data
   double start_seconds = 0;                             // from the start of the process to the end of the first step
+  double start_cpu_seconds = 0;                         // that processors worked in that time
   DeviceCounters in_steps;  // calls in steps after the first; the waits of evaluations and checkpoints are not in it
   std::string out;
   std::string device;  // that it ran on
