@@ -124,6 +124,9 @@ TEST(Memory, TheDataSetAndTheLoaderAreCounted) {
 }
 
 TEST(Memory, OutsideIsEstimatedAndMeasured) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers keep memory of their own";
+#endif
   const test::TempDir dir;
   const std::vector<std::string> sets{"--json", "--set", "data.source=synthetic", "--set", "train.steps=30"};
   std::vector<std::string> plan{"plan", "mlp"}, train{"train", "mlp", "--out", dir.path("run")};
