@@ -1,6 +1,10 @@
-// kernel_texts FILE.cu FILE.json: writes the wide (GPU) form of every kernel in the common dialect: of every sample of
-// every op, in every float type, and of every launch of the built-in recipes and of the benchmarks' workloads. Needs no
-// device. tests/kernels/nvrtc.py compiles the result.
+// kernel_texts FILE.cu FILE.json [recipes]: writes the wide (GPU) form of every kernel in the common dialect, and what NVRTC is
+// given with it. Needs no device. tests/kernels/nvrtc.py compiles the result.
+//
+// Texts come from two sides. Those of the opencl backend: every sample of every op in every float type, the recipes and the
+// benchmarks' workloads. Those of the cuda backend: the recipes and workloads in f32, bf16 and f16, bound to a device as in
+// a run, with its libraries, without them, and with a cuBLASLt that offers no epilogue: what the library of kernels was asked
+// to compile then. With "recipes", only those of the recipes.
 #include <fmt/format.h>
 
 #include <fstream>
@@ -9,120 +13,200 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/cuda_device.h"
+#include "backend/cuda/cuda_kernels.h"
 #include "backend/kernels/node_calls.h"
 #include "backend/opencl/opencl_kernels.h"
 #include "ops/registry.h"
 #include "ops/sample.h"
 #include "plan/plan.h"
+#include "sim.h"
 #include "train/compile.h"
 #include "train/workload.h"
 
 namespace lathe {
 namespace {
 
-struct Text {
-  std::string name;
-  int group_size = 1;
-  std::set<std::string> users;
-};
+constexpr const char* kArchitectures[] = {"sm_75", "sm_80", "sm_90", "sm_100"};
 
-class Collector {
+class Texts {
  public:
-  Collector() {
-    target_.name = "opencl";
-    target_.host_memory = false;
-    target_.alignment = 256;
-    for (const DType t : {DType::f64, DType::f16, DType::bf16}) target_.dtypes.push_back(t);
-    target_.native_ops = opencl_kernels().ops();
-    tiles_.style = LaunchStyle::wide;
+  void add(const std::string& source, const std::string& kernel, const std::string& user) {
+    Text& t = texts_[source];
+    if (t.users.empty()) order_.push_back(source);
+    t.name = kernel;
+    t.users.insert(user);
   }
-
-  void add_samples() {
-    for (const OpDef* op : registry().all())
-      for (const Sample& sample : op->samples())
-        for (const DType t : {DType::f32, DType::f64, DType::f16, DType::bf16}) add_sample(*op, sample, t);
-  }
-
-  void add_recipes() {
-    for (const BuiltinRecipe& builtin : builtin_recipes()) {
-      Recipe r = load_recipe(std::string(builtin.name));
-      r.device.name = "opencl";
-      add_programs(compile(r, describe_data(r)).set, fmt::format("recipe {}", builtin.name));
-    }
-    for (const Workload& w : workloads()) {
-      Step step = train_step(w.config, w.sample, w.batch);
-      std::vector<Graph> graphs;
-      graphs.push_back(run_pipeline(std::move(step.graph), {target_}));
-      add_programs(plan(std::move(graphs), target_, opencl_kernels()), fmt::format("bench {}", w.name));
-    }
-  }
+  size_t size() const { return order_.size(); }
 
   void write(const char* source, const char* list) const {
     std::ofstream cu(source);
     cu << kernel_text::dialect;
-    nlohmann::ordered_json j = nlohmann::json::array();
+    nlohmann::ordered_json j;
+    for (const char* arch : kArchitectures) j["options"][arch] = nvrtc_options(arch);
     for (const std::string& text : order_) {
       cu << "\n" << text;
       const Text& t = texts_.at(text);
-      j.push_back({{"name", t.name}, {"group", t.group_size}, {"users", t.users}});
+      j["kernels"].push_back({{"name", t.name}, {"users", t.users}});
     }
     std::ofstream(list) << j.dump(1) << "\n";
-    std::cout << order_.size() << " kernels\n";
   }
 
  private:
-  void add_sample(const OpDef& op, Sample s, DType t) {
-    if (op.name() == "grad") return;
-    bool changed = false;
-    for (SampleInput& in : s.inputs)
-      if (t != DType::f32 && in.type.dtype == DType::f32) {
-        in.type.dtype = t;
-        changed = true;
-      }
-    if (t != DType::f32 && !changed) return;
-    Graph g;
-    try {
-      g = sample_graph(op, s);
-    } catch (const UserError&) {
-      return;  // parameters that name a dtype have no form in another type
-    }
-    add_programs(plan({g}, target_, opencl_kernels()), fmt::format("op {}", op.name()));
-  }
-
-  void add_programs(const ProgramSet& set, const std::string& user) {
-    for (const Program& p : set.programs)
-      for (const Launch& l : p.launches)
-        for (const KernelCall& call : node_calls({l.node, l.in, l.out, target_}, tiles_)) {
-          Text& t = texts_[call.source];
-          if (t.name.empty()) order_.push_back(call.source);
-          t.name = call.name;
-          t.group_size = call.group_size;
-          t.users.insert(user);
-        }
-  }
-
-  Target target_;
-  ProductTiles tiles_;
+  struct Text {
+    std::string name;
+    std::set<std::string> users;
+  };
   std::map<std::string, Text> texts_;
   std::vector<std::string> order_;
 };
+
+using Use = void (*)(const ProgramSet&, const Target&, const std::string& user, Texts&);
+
+// The Programs of all recipes and workloads for a target, in one precision.
+void use_recipes(const Target& target, const KernelTable& kernels, DType precision, bool benches, Use use, Texts& texts) {
+  const auto planned = [&](std::vector<Step> steps, const std::string& user) {
+    std::vector<Graph> graphs;
+    for (Step& s : steps) graphs.push_back(run_pipeline(std::move(s.graph), {target, precision}));
+    use(plan(std::move(graphs), target, kernels), target, user, texts);
+  };
+  for (const BuiltinRecipe& builtin : builtin_recipes()) {
+    Recipe r = load_recipe(std::string(builtin.name));
+    r.train.precision = to_string(precision);
+    planned(build_steps(r, describe_data(r), {}), fmt::format("recipe {}", builtin.name));
+  }
+  if (!benches) return;
+  for (const Workload& w : workloads()) {
+    std::vector<Step> steps;
+    steps.push_back(train_step(w.config, w.sample, w.batch));
+    planned(std::move(steps), fmt::format("bench {}", w.name));
+  }
+}
+
+// --- the opencl backend ---------------------------------------------------------------------------------------------
+
+Target wide_opencl_target() {
+  Target t;
+  t.name = "opencl";
+  t.host_memory = false;
+  t.alignment = 256;
+  for (const DType type : {DType::f64, DType::f16, DType::bf16}) t.dtypes.push_back(type);
+  t.native_ops = opencl_kernels().ops();
+  return t;
+}
+
+void use_opencl(const ProgramSet& set, const Target& target, const std::string& user, Texts& texts) {
+  ProductTiles tiles;
+  tiles.style = LaunchStyle::wide;
+  for (const Program& p : set.programs)
+    for (const Launch& l : p.launches)
+      for (const KernelCall& call : node_calls({l.node, l.in, l.out, target}, tiles)) texts.add(call.source, call.name, user);
+}
+
+void use_sample(const OpDef& op, Sample s, DType t, const Target& target, Texts& texts) {
+  if (op.name() == "grad") return;
+  bool changed = t == DType::f32;
+  for (SampleInput& in : s.inputs)
+    if (in.type.dtype == DType::f32) {
+      in.type.dtype = t;
+      changed = true;
+    }
+  if (!changed) return;
+  Graph g;
+  try {
+    g = sample_graph(op, s);
+  } catch (const UserError&) {
+    return;  // parameters that name a dtype have no form in another type
+  }
+  use_opencl(plan({g}, target, opencl_kernels()), target, fmt::format("op {}", op.name()), texts);
+}
+
+// --- the cuda backend -----------------------------------------------------------------------------------------------
+
+cuda::Api simulator;
+int asked_epilogue = 0;
+
+// Binding looks at addresses alone, so the arena needs no memory.
+cuda::Api binding_api() {
+  cuda::Api api = simulator;
+  api.cuMemAlloc_v2 = [](cuda::Address* a, size_t) {
+    *a = cuda::Address{1} << 40;
+    return int{cuda::kSuccess};
+  };
+  api.cuMemFree_v2 = [](cuda::Address) { return int{cuda::kSuccess}; };
+  api.cuMemsetD8Async = [](cuda::Address, unsigned char, size_t, cuda::StreamHandle) { return int{cuda::kSuccess}; };
+  return api;
+}
+
+cuda::Api without_libraries(cuda::Api api) {
+  api.cublaslt_missing = api.cudnn_missing = "left out";
+  return api;
+}
+
+cuda::Api without_epilogues(cuda::Api api) {
+  api.cublasLtMatmulDescSetAttribute = [](cuda::LtMatmulDesc d, int attribute, const void* value, size_t bytes) {
+    if (attribute == cuda::kDescEpilogue) asked_epilogue = *static_cast<const int*>(value);
+    return simulator.cublasLtMatmulDescSetAttribute(d, attribute, value, bytes);
+  };
+  api.cublasLtMatmulAlgoGetHeuristic = [](cuda::LtHandle h, cuda::LtMatmulDesc desc, cuda::LtLayout a, cuda::LtLayout b,
+                                          cuda::LtLayout c, cuda::LtLayout d, cuda::LtPreference p, int wanted,
+                                          cuda::LtHeuristicResult* results, int* found) {
+    if (asked_epilogue != cuda::kEpilogueDefault) return int{cuda::kLtNotSupported};
+    return simulator.cublasLtMatmulAlgoGetHeuristic(h, desc, a, b, c, d, p, wanted, results, found);
+  };
+  return api;
+}
+
+const cuda::Api* bound_to = nullptr;
+
+void use_cuda(const ProgramSet& set, const Target& target, const std::string& user, Texts& texts) {
+  CudaDevice device(*bound_to, 0, target, "");
+  device.allocate(set.segments);
+  std::vector<std::unique_ptr<Kernel>> kernels;
+  for (const Program& p : set.programs)
+    for (const Launch& l : p.launches) kernels.push_back(l.candidate.bind(device, {l.node, l.in, l.out, target}, l.args));
+  for (const auto& [source, name] : device.library().announced()) texts.add(source, name, user);
+}
+
+int write_texts(const char* source, const char* list, bool all_kernels) {
+  Texts texts;
+  const Target opencl = wide_opencl_target();
+  if (all_kernels)
+    for (const OpDef* op : registry().all())
+      for (const Sample& sample : op->samples())
+        for (const DType t : {DType::f32, DType::f64, DType::f16, DType::bf16}) use_sample(*op, sample, t, opencl, texts);
+  constexpr DType kPrecisions[] = {DType::f32, DType::bf16, DType::f16};
+  for (const DType t : kPrecisions) use_recipes(opencl, opencl_kernels(), t, all_kernels, use_opencl, texts);
+  const size_t common = texts.size();
+
+  simulator = sim::simulator_api();
+  sim::set_device_memory(int64_t{80} << 30);
+  const cuda::Api all = binding_api();
+  for (const cuda::Api& api : {all, without_libraries(all), without_epilogues(all)}) {
+    bound_to = &api;
+    const Target target = CudaBackend(&api).target({});
+    for (const DType t : kPrecisions) use_recipes(target, cuda_kernels(), t, all_kernels, use_cuda, texts);
+  }
+  if (const auto reports = sim::take_reports(); !reports.empty()) throw DeviceError(reports[0]);
+  texts.write(source, list);
+  std::cout << texts.size() << " kernels, " << texts.size() - common << " of them of the cuda backend alone\n";
+  return 0;
+}
 
 }  // namespace
 }  // namespace lathe
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::cerr << "usage: kernel_texts FILE.cu FILE.json\n";
+  const bool recipes = argc == 4 && std::string_view(argv[3]) == "recipes";
+  if (argc != 3 && !recipes) {
+    std::cerr << "usage: kernel_texts FILE.cu FILE.json [recipes]\n";
     return 64;
   }
   try {
-    lathe::Collector c;
-    c.add_samples();
-    c.add_recipes();
-    c.write(argv[1], argv[2]);
+    return lathe::write_texts(argv[1], argv[2], !recipes);
   } catch (const std::exception& e) {
     std::cerr << e.what() << "\n";
     return 1;
   }
-  return 0;
 }

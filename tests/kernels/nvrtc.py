@@ -1,22 +1,27 @@
 #!/usr/bin/env python3
-"""Compiles every device kernel with NVRTC and reads what ptxas says of it.
+"""Compiles every device kernel with NVRTC and reads what its assembler says of it.
 
-  nvrtc.py KERNEL_TEXTS [--arch sm_75,sm_80] [--table docs/kernels.md]
+  nvrtc.py KERNEL_TEXTS FOLDER [--recipes] [--arch sm_75,sm_80] [--table docs/kernels.md | --check docs/kernels.md]
 
-KERNEL_TEXTS is the program that writes the texts. For each architecture: the texts must compile, no kernel may spill
-registers or use more than 48 KB of static shared memory. With --table the table of registers, shared memory and
-occupancy is written. Exit code 77: there is no NVRTC or no ptxas (skipped, with the reason).
+KERNEL_TEXTS is the program that writes the texts and the options that Lathe compiles them with. For each architecture: the
+texts must compile, no kernel may spill registers or use more than 48 KB of static shared memory. --table writes the table
+of registers, shared memory and occupancy; --check demands that the file is that table, where it was made by the same
+NVRTC. --recipes compiles the kernels of the recipes alone. Where the machine has no NVRTC, a wheel is fetched into FOLDER; exit code 77 (skipped, with the reason): no registry
+of packages answers.
 """
 import argparse
 import ctypes
 import glob
 import json
 import os
+import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "compare"))
+import environment  # noqa: E402
 
 # threads, blocks, registers, shared bytes (of all blocks) of one multiprocessor
 SM = {
@@ -26,67 +31,59 @@ SM = {
     "sm_100": (2048, 32, 65536, 233472),
 }
 MOST_SHARED = 48 * 1024
+WHEEL = "nvidia-cuda-nvrtc==13.0.88"  # the version of docs/kernels.md
 
 
-def skip(reason):
-    print(f"SKIPPED: {reason}")
-    sys.exit(77)
+def open_nvrtc(folder):
+    cuda = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
+    names = ["libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"] + sorted(glob.glob(cuda + "/lib64/libnvrtc.so*"))
+    while True:
+        for name in names + sorted(glob.glob(sys.prefix + "/lib/python3*/site-packages/nvidia/*/lib/libnvrtc.so.1*")):
+            try:
+                return ctypes.CDLL(name)
+            except OSError:
+                continue
+        environment.enter(folder, [WHEEL])  # starts this script again, inside a venv with the wheel
 
 
-def cuda_folder():
-    return os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
+def version(nvrtc):
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+    return f"{major.value}.{minor.value}"
 
 
-def open_nvrtc():
-    names = ["libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"]
-    names += sorted(glob.glob(cuda_folder() + "/lib64/libnvrtc.so*"))
-    for name in names:
-        try:
-            return ctypes.CDLL(name)
-        except OSError:
-            continue
-    skip("no libnvrtc on this machine")
+def text_of(nvrtc, program, what):
+    size = ctypes.c_size_t()
+    getattr(nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
+    text = ctypes.create_string_buffer(size.value)
+    getattr(nvrtc, f"nvrtcGet{what}")(program, text)
+    return text.value.decode()
 
 
-def compile_ptx(nvrtc, source, arch):
+def compile_kernels(nvrtc, source, arch, options):
+    """name -> (registers, shared bytes, spilled bytes, threads of a group)"""
     program = ctypes.c_void_p()
     assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None) == 0
-    options = [f"--gpu-architecture=compute_{arch[3:]}".encode(), b"--std=c++17", b"-w"]
-    status = nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
-    size = ctypes.c_size_t()
+    given = [o.encode() for o in options] + [b"--ptxas-options=-v"]  # which makes it talk, and changes no code
+    status = nvrtc.nvrtcCompileProgram(program, len(given), (ctypes.c_char_p * len(given))(*given))
+    log = text_of(nvrtc, program, "ProgramLog")
     if status != 0:
-        nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
-        log = ctypes.create_string_buffer(size.value)
-        nvrtc.nvrtcGetProgramLog(program, log)
-        sys.exit(f"FAILED: NVRTC, {arch}:\n" + "\n".join(log.value.decode().splitlines()[:40]))
-    nvrtc.nvrtcGetPTXSize(program, ctypes.byref(size))
-    ptx = ctypes.create_string_buffer(size.value)
-    nvrtc.nvrtcGetPTX(program, ptx)
+        sys.exit(f"FAILED: NVRTC, {arch}:\n" + "\n".join(log.splitlines()[:40]))
+    groups = dict(re.findall(r"\.entry (\w+)\([^)]*\)\s*\.maxntid (\d+)", text_of(nvrtc, program, "PTX")))
     nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-    return ptx.value.decode()
-
-
-def run_ptxas(ptxas, ptx, arch, folder):
-    path = os.path.join(folder, arch + ".ptx")
-    with open(path, "w") as f:
-        f.write(ptx)
-    r = subprocess.run([ptxas, "-v", f"-arch={arch}", path, "-o", os.path.join(folder, arch + ".cubin")],
-                       capture_output=True, text=True)
-    if r.returncode != 0:
-        sys.exit(f"FAILED: ptxas, {arch}:\n{r.stderr[:4000]}")
     result, name, spills = {}, None, 0
-    for line in r.stderr.splitlines():
+    for line in log.splitlines():
         if m := re.search(r"Compiling entry function '(\w+)'", line):
             name, spills = m[1], 0
         elif m := re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", line):
             spills = int(m[1]) + int(m[2])
         elif name and (m := re.search(r"Used (\d+) registers", line)):
             shared = re.search(r"(\d+) bytes smem", line)
-            result[name] = (int(m[1]), int(shared[1]) if shared else 0, spills)
+            result[name] = (int(m[1]), int(shared[1]) if shared else 0, spills, int(groups[name]))
     return result
 
 
-def occupancy(arch, group, registers, shared):
+def occupancy(arch, registers, shared, group):
     threads, blocks, all_registers, all_shared = SM[arch]
     warps = (group + 31) // 32
     per_warp = (registers * 32 + 255) // 256 * 256
@@ -97,75 +94,94 @@ def occupancy(arch, group, registers, shared):
 
 
 def family(name):
-    return "loop" if name.startswith("loop_") else re.sub(r"_(f32|f64|i32|i64|u8|bool).*", "", name)
+    """Kernels of one text: generated loops are one, and so are products that differ in the chain behind them."""
+    return "loop" if name.startswith("loop_") else re.sub(r"_[0-9a-f]{16}(_|$)", r"_chain\1", name)
 
 
-def table(kernels, results):
+def made_by(nvrtc_version):
+    return f"compiled by NVRTC {nvrtc_version}"
+
+
+def table(kernels, results, nvrtc_version):
     archs = list(results)
     lines = ["# Device kernels", "",
-             "Generated by `tests/kernels/nvrtc.py`: the wide form of every kernel, compiled by NVRTC and ptxas. No kernel",
-             f"spills registers or needs more than {MOST_SHARED // 1024} KB of static shared memory (a test).",
-             "Columns: registers per thread and theoretical occupancy (percent of a multiprocessor's threads).", "",
-             "| kernel | used by | group | shared bytes | " + " | ".join(archs) + " |",
-             "|---|---|--:|--:|" + "--:|" * len(archs)]
+             f"Generated by `tests/kernels/nvrtc.py --table`: the wide form of every kernel, {made_by(nvrtc_version)} with the",
+             "options of the cuda backend: samples of all ops, the recipes and the benchmarks' workloads in f32, bf16 and f16,",
+             "with cuBLASLt and cuDNN and without them. No kernel spills registers or needs more than",
+             f"{MOST_SHARED // 1024} KB of static shared memory (a test). Columns: registers per thread and theoretical occupancy",
+             "(percent of a multiprocessor's threads), of the member with most registers.", ""]
 
-    def row(label, users, members):
-        worst = {a: max(((results[a][k["name"]][0], k["group"], results[a][k["name"]][1]) for k in members)) for a in archs}
-        shared = max(results[archs[0]][k["name"]][1] for k in members)
-        cells = [f"{r} ({occupancy(a, g, r, s)} %)" for a, (r, g, s) in worst.items()]
-        groups = "/".join(str(g) for g in sorted({k["group"] for k in members}))
-        lines.append(f"| {label} | {users} | {groups} | {shared} | " + " | ".join(cells) + " |")
+    def rows(first, second, groups):
+        lines.extend([f"| {first} | {second} | kernels | group | shared bytes | " + " | ".join(archs) + " |",
+                      "|---|---|--:|--:|--:|" + "--:|" * len(archs)])
+        for label, users, members in groups:
+            of = {a: [results[a][k["name"]] for k in members] for a in archs}
+            worst = {a: max((r, s, g) for r, s, _, g in of[a]) for a in archs}
+            sizes = "/".join(str(g) for g in sorted({g for _, _, _, g in of[archs[0]]}))
+            cells = [f"{r} ({occupancy(a, r, s, g)} %)" for a, (r, s, g) in worst.items()]
+            lines.append(f"| {label} | {users} | {len(members)} | {sizes} | {max(s for _, s, _, _ in of[archs[0]])} | "
+                         + " | ".join(cells) + " |")
 
+    families = {}
     for k in kernels:
-        if family(k["name"]) != "loop":
-            users = sorted(k["users"])
-            row(f"`{k['name']}`", ", ".join(users[:3]) + (f" and {len(users) - 3} more" if len(users) > 3 else ""), [k])
-    loops = [k for k in kernels if family(k["name"]) == "loop"]
-    lines += ["", "Generated loops (elementwise chains, reductions, copies): the largest of each user.", "",
-              "| loops | kernels | group | shared bytes | " + " | ".join(archs) + " |", "|---|--:|--:|--:|" + "--:|" * len(archs)]
+        families.setdefault(family(k["name"]), []).append(k)
+    loops = families.pop("loop")
+    groups = []
+    for label, members in sorted(families.items()):
+        users = sorted({u for k in members for u in k["users"]})
+        groups.append((f"`{label}`", ", ".join(users[:3]) + (f" and {len(users) - 3} more" if len(users) > 3 else ""), members))
+    rows("kernel", "used by", groups)
+    lines.extend(["", "Generated loops (elementwise chains, reductions, copies), by user.", ""])
     users = sorted({u for k in loops for u in k["users"] if not u.startswith("op ")})
-    for u in users:
-        members = [k for k in loops if u in k["users"]]
-        row(u, len(members), members)
-    members = [k for k in loops if any(u.startswith("op ") for u in k["users"])]
-    row("samples of ops", len(members), members)
+    groups = [(u, "", [k for k in loops if u in k["users"]]) for u in users]
+    rows("loops of", "", groups + [("samples of ops", "", [k for k in loops if any(u.startswith("op ") for u in k["users"])])])
     return "\n".join(lines) + "\n"
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("texts")
+    parser.add_argument("folder")
     parser.add_argument("--arch", default=",".join(SM))
+    parser.add_argument("--recipes", action="store_true")
     parser.add_argument("--table")
+    parser.add_argument("--check")
     o = parser.parse_args()
-    nvrtc = open_nvrtc()
-    ptxas = shutil.which("ptxas") or shutil.which(cuda_folder() + "/bin/ptxas")
-    if not ptxas:
-        skip("no ptxas on this machine")
+    nvrtc = open_nvrtc(o.folder)
     bad, results = [], {}
     with tempfile.TemporaryDirectory() as folder:
         cu, listing = os.path.join(folder, "kernels.cu"), os.path.join(folder, "kernels.json")
-        subprocess.run([o.texts, cu, listing], check=True)
-        kernels = json.load(open(listing))
+        subprocess.run([o.texts, cu, listing] + ["recipes"] * o.recipes, check=True)
+        made = json.load(open(listing))
         source = open(cu).read()
-        for arch in o.arch.split(","):
-            results[arch] = run_ptxas(ptxas, compile_ptx(nvrtc, source, arch), arch, folder)
-            for k in kernels:
-                if k["name"] not in results[arch]:
-                    bad.append(f"{arch}: {k['name']} was not compiled")
-                    continue
-                registers, shared, spills = results[arch][k["name"]]
-                if spills:
-                    bad.append(f"{arch}: {k['name']} spills {spills} bytes ({registers} registers)")
-                if shared > MOST_SHARED:
-                    bad.append(f"{arch}: {k['name']} uses {shared} bytes of shared memory")
-            most = max(results[arch].values())
-            print(f"{arch}: {len(results[arch])} kernels, at most {most[0]} registers", flush=True)
+    kernels = made["kernels"]
+    for arch in o.arch.split(","):
+        results[arch] = compile_kernels(nvrtc, source, arch, made["options"][arch])
+        for k in kernels:
+            if k["name"] not in results[arch]:
+                bad.append(f"{arch}: {k['name']} was not compiled")
+                continue
+            registers, shared, spills, _ = results[arch][k["name"]]
+            if spills:
+                bad.append(f"{arch}: {k['name']} spills {spills} bytes ({registers} registers)")
+            if shared > MOST_SHARED:
+                bad.append(f"{arch}: {k['name']} uses {shared} bytes of shared memory")
+        most = max(results[arch].values())
+        print(f"{arch}: {len(results[arch])} kernels by NVRTC {version(nvrtc)}, at most {most[0]} registers", flush=True)
     if bad:
         sys.exit("FAILED:\n" + "\n".join(bad[:40]))
+    if not (o.table or o.check):
+        return
+    text = table(kernels, results, version(nvrtc))
     if o.table:
         with open(o.table, "w") as f:
-            f.write(table(kernels, results))
+            f.write(text)
+    if o.check:
+        there = open(o.check).read()
+        if made_by(version(nvrtc)) not in there:
+            print(f"{o.check} was not {made_by(version(nvrtc))}: not compared")
+        elif there != text:
+            sys.exit(f"FAILED: {o.check} is not current; make it with: tests/kernels/nvrtc.py {o.texts} {o.folder} --table {o.check}")
 
 
 if __name__ == "__main__":

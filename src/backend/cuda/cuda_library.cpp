@@ -5,6 +5,10 @@
 
 namespace lathe {
 
+std::vector<std::string> nvrtc_options(const std::string& architecture) {
+  return {"--gpu-architecture=" + architecture, "--std=c++17", "--device-as-default-execution-space"};
+}
+
 CudaLibrary::CudaLibrary(const cuda::Api& api, std::string architecture, BinaryCache cache, DeviceCounters& counters)
     : api_(api), architecture_(std::move(architecture)), cache_(std::move(cache)), counters_(counters) {}
 
@@ -52,6 +56,13 @@ void CudaLibrary::build_pending() {
   pending_ = false;
 }
 
+std::vector<std::pair<std::string, std::string>> CudaLibrary::announced() const {
+  std::vector<std::pair<std::string, std::string>> out;
+  for (const auto& [body, text] : texts_)
+    for (const auto& [name, function] : text.functions) out.emplace_back(body, name);
+  return out;
+}
+
 std::vector<unsigned char> CudaLibrary::compile(const std::string& source) {
   struct Program {
     const cuda::Api& api;
@@ -61,10 +72,10 @@ std::vector<unsigned char> CudaLibrary::compile(const std::string& source) {
     }
   } program{api_};
   LATHE_NVRTC(api_, nvrtcCreateProgram(&program.handle, source.c_str(), "lathe_kernels.cu", 0, nullptr, nullptr));
-  // Nothing that changes results: no fast math.
-  const std::string arch = "--gpu-architecture=" + architecture_;
-  const char* options[] = {arch.c_str(), "--std=c++17", "--device-as-default-execution-space"};
-  const int status = api_.nvrtcCompileProgram(program.handle, 3, options);
+  const std::vector<std::string> texts = nvrtc_options(architecture_);
+  std::vector<const char*> options;
+  for (const std::string& o : texts) options.push_back(o.c_str());
+  const int status = api_.nvrtcCompileProgram(program.handle, static_cast<int>(options.size()), options.data());
   if (status != cuda::kRtcSuccess) {
     size_t size = 0;
     api_.nvrtcGetProgramLogSize(program.handle, &size);

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.h"
@@ -12,6 +13,9 @@
 #include "backend/kernels/binary_cache.h"
 
 namespace lathe {
+
+// What NVRTC is given for a card ("sm_80"). Nothing that changes results: no fast math.
+std::vector<std::string> nvrtc_options(const std::string& architecture);
 
 class CudaLibrary {
  public:
@@ -26,6 +30,7 @@ class CudaLibrary {
   // Compiles what was announced since the last build. DeviceError with the compiler's log.
   void build_pending();
 
+  std::vector<std::pair<std::string, std::string>> announced() const;  // texts and their kernels
   int builds() const { return builds_; }          // images made from source
   int cache_hits() const { return cache_hits_; }  // images from the cache
 
