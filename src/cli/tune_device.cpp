@@ -22,19 +22,21 @@ void add_tune_device(CLI::App& bench) {
   struct Options {
     std::string device = "opencl";
     int rounds = 5;
+    double seconds = 600;
     bool json = false;
   };
   auto o = std::make_shared<Options>();
   CLI::App* cmd = bench.add_subcommand("tune-device", "Measure tile sizes of the matrix kernels on a device, keep the best");
   cmd->add_option("--device", o->device, "opencl, opencl:N");
   cmd->add_option("--rounds", o->rounds, "Turns over all candidates")->check(CLI::Range(1, 1000));
+  cmd->add_option("--seconds", o->seconds, "Compile no further candidates after this time")->check(CLI::NonNegativeNumber);
   cmd->add_flag("--json", o->json, "Print the result as JSON");
   cmd->footer("Example: lathe bench tune-device --device opencl:1\nThe choice is kept beside the compiled kernels.");
   cmd->callback([o] {
     const DeviceName name = parse_device_name(o->device);
     LATHE_USER_CHECK(name.backend == "opencl", "tune-device: expected an opencl device, got {}: it has nothing to tune",
                      o->device);
-    const TuneReport r = tune_opencl_device(name.index, o->rounds);
+    const TuneReport r = tune_opencl_device(name.index, o->rounds, o->seconds);
     if (o->json) {
       nlohmann::ordered_json rows = nlohmann::json::array();
       for (const TuneRow& row : r.rows) rows.push_back({{"tiles", describe(row.tiles)}, {"gflops", row.gflops}});
@@ -42,6 +44,7 @@ void add_tune_device(CLI::App& bench) {
                                                {"before", describe(r.before)},
                                                {"before_gflops", r.before_gflops},
                                                {"rows", rows},
+                                               {"left_out", r.left_out},
                                                {"stored", r.stored}}
                              .dump(2));
       return;
@@ -49,6 +52,7 @@ void add_tune_device(CLI::App& bench) {
     fmt::print("{}\n  {:>8}  tiles\n", r.device, "GFLOP/s");
     for (const TuneRow& row : r.rows)
       fmt::print("  {:8.1f}  {}{}\n", row.gflops, describe(row.tiles), row.tiles == r.before ? "  (until now)" : "");
+    if (r.left_out > 0) fmt::print("{} candidates were left out for lack of time\n", r.left_out);
     fmt::print("{}\n", r.stored.empty() ? "not stored: set LATHE_CACHE_DIR to a folder that can be written"
                                         : "stored in " + r.stored);
   });

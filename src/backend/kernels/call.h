@@ -13,8 +13,10 @@
 namespace lathe {
 
 // How a text spreads its work. Narrow: groups of one work-item, each loops over a block (CPUs). Wide: groups of many
-// work-items, neighbours touch neighbouring elements (GPUs).
-enum class LaunchStyle { narrow, wide };
+// work-items, neighbours touch neighbouring elements (GPUs). Small: wide, for devices that run no groups of 256.
+enum class LaunchStyle { narrow, wide, small };
+// Work-items of a group, where the text does not say otherwise.
+constexpr int group_items(LaunchStyle s) { return s == LaunchStyle::narrow ? 1 : s == LaunchStyle::wide ? 256 : 64; }
 
 // A buffer takes two parameters of the kernel: base pointer, and `long` offset in elements. An integer takes one
 // `long`.

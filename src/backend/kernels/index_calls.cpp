@@ -21,7 +21,6 @@ namespace {
 
 constexpr int64_t kEachBlock = 2048;  // positions of one narrow group
 constexpr int64_t kScatterColumns = 16;
-constexpr int kIndexGroup = 256;
 
 // Moves whole elements only, so types of one size share a text.
 DType carrier(DType t) {
@@ -51,18 +50,18 @@ KernelCall each_call(const char* text, std::string_view kernel, DType element, D
         "#define EACH(e, total) for (long e = GROUP_ID(0) * {0}; e < MIN_OF((GROUP_ID(0) + 1) * {0}, total); ++e)\n",
         kEachBlock, kScatterColumns);
   } else {
-    call.groups = {ceil_div(total, kIndexGroup), 1, 1};
-    call.group_size = kIndexGroup;
+    call.group_size = group_items(style);
+    call.groups = {ceil_div(total, call.group_size), 1, 1};
     each = fmt::format(
-        "#define EACH_GROUP GROUP_SIZE({0})\n"
+        "#define EACH_ITEMS {0}\n#define EACH_GROUP GROUP_SIZE({0})\n"
         "#define EACH(e, total) for (long e = GROUP_ID(0) * {0} + LOCAL_ID; e < total; e += total)\n",
-        kIndexGroup);
+        call.group_size);
   }
   call.source = fmt::format("{}#define {}\n#define T {}\n#define INDEX {}\n#define NAME(x) x##{}\n{}", each, with,
                             device_type(element), device_type(index), suffix, text);
   for (const std::string& macro :
        {with, std::string("T"), std::string("INDEX"), std::string("NAME"), std::string("EACH"),
-        std::string("EACH_GROUP"), std::string("NARROW"), std::string("SCATTER_COLUMNS")})
+        std::string("EACH_GROUP"), std::string("EACH_ITEMS"), std::string("NARROW"), std::string("SCATTER_COLUMNS")})
     call.source += fmt::format("#undef {}\n", macro);
   return call;
 }

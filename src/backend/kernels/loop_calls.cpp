@@ -11,7 +11,6 @@
 namespace lathe {
 namespace {
 
-constexpr int kLoopGroup = 256;
 constexpr int64_t kLoopBlock = 4096;     // elements of one narrow group of a map
 constexpr int kLanes = 16;               // narrow, inner axis reduced: independent partial sums
 constexpr int kColumns = 64;             // narrow, inner axis kept: results that are summed side by side
@@ -60,6 +59,7 @@ class LoopText {
   LoopText(const LoopNest& nest, LaunchStyle style, bool to_workspace)
       : n_(nest),
         style_(style),
+        group_(group_items(style)),
         split_(split_of(nest)),
         to_workspace_(to_workspace),
         acc_(accumulator_type(nest.reduce_dtype)) {}
@@ -84,7 +84,7 @@ class LoopText {
 
     std::string text = fmt::format("({}) {{\n{}{}}}\n", params_, prologue_, body_);
     const std::string name = fmt::format("loop_{:016x}", text_hash(text));
-    call_.group_size = style_ == LaunchStyle::narrow ? 1 : kLoopGroup;
+    call_.group_size = group_;
     call_.source = fmt::format("KERNEL GROUP_SIZE({}) void {}{}\n", call_.group_size, name, text);
     call_.name = name;
     return std::move(call_);
@@ -276,11 +276,11 @@ class LoopText {
 
   void map_wide() {
     const int64_t cols = inner(n_.kept), total = product(n_.kept);
-    call_.groups = {ceil_div(total, kLoopGroup), 1, 1};
+    call_.groups = {ceil_div(total, group_), 1, 1};
     const size_t count = n_.kept.empty() ? 0 : n_.kept.size() - 1;
     number("total", total);
     body_ += fmt::format("  const {0} flat = ({0})GROUP_ID(0) * {1} + LOCAL_ID;\n  if (flat >= total) return;\n",
-                         index_, kLoopGroup);
+                         index_, group_);
     if (count == 0) {
       body_ += fmt::format("  const {} i = flat;\n", index_);
     } else {
@@ -329,13 +329,13 @@ class LoopText {
     call_.groups = {product(n_.kept), 1, split_.count()};
     const std::string acc(device_type(acc_));
     const size_t reduced_rows = n_.reduced.size() - 1;
-    body_ += fmt::format("  LOCAL {} tree[{}];\n", acc, kLoopGroup);
+    body_ += fmt::format("  LOCAL {} tree[{}];\n", acc, group_);
     body_ += piece("  ");
     body_ += fmt::format("  const {0} k = ({0})GROUP_ID(0);\n", index_);
     body_ += decompose("k", n_.kept, n_.kept.size(), "  ") + bases("k", n_.kept.size(), "_k", nullptr, false, "  ");
     body_ += fmt::format("  {} acc = {};\n  const {} width = end - begin, count = (last - first) * width;\n", acc,
                          identity(), index_);
-    body_ += fmt::format("  for ({} f = LOCAL_ID; f < count; f += {}) {{\n", index_, kLoopGroup);
+    body_ += fmt::format("  for ({} f = LOCAL_ID; f < count; f += {}) {{\n", index_, group_);
     if (reduced_rows > 0) body_ += fmt::format("    const {} r = first + f / width;\n", index_);
     body_ += fmt::format("    const {} i = begin + f % width;\n", index_);
     body_ += decompose("r", n_.reduced, reduced_rows, "    ") + bases("r", reduced_rows, "_r", "_k", true, "    ");
@@ -343,7 +343,7 @@ class LoopText {
     body_ += "  tree[LOCAL_ID] = acc;\n  BARRIER();\n";
     body_ += fmt::format(
         "  for (int w = {}; w > 0; w /= 2) {{\n    if (LOCAL_ID < w) tree[LOCAL_ID] = {};\n    BARRIER();\n  }}\n",
-        kLoopGroup / 2, combine("tree[LOCAL_ID]", "tree[LOCAL_ID + w]"));
+        group_ / 2, combine("tree[LOCAL_ID]", "tree[LOCAL_ID + w]"));
     body_ += "  if (LOCAL_ID == 0) {\n" + finish("tree[0]", "k", "k", n_.kept.size(), false, "    ") + "  }\n";
   }
 
@@ -371,13 +371,13 @@ class LoopText {
 
   void columns_wide() {
     const int64_t cols = inner(n_.kept), points = product(n_.kept);
-    call_.groups = {ceil_div(points, kLoopGroup), 1, split_.count()};
+    call_.groups = {ceil_div(points, group_), 1, split_.count()};
     const size_t kept_rows = n_.kept.empty() ? 0 : n_.kept.size() - 1;
     number("kept_cols", cols);
     number("points", points);
     body_ += piece("  ");
     body_ += fmt::format("  const {0} point = ({0})GROUP_ID(0) * {1} + LOCAL_ID;\n  if (point >= points) return;\n",
-                         index_, kLoopGroup);
+                         index_, group_);
     if (kept_rows > 0) body_ += fmt::format("  const {} k = point / kept_cols;\n", index_);
     body_ += fmt::format("  const {} i = point % kept_cols;\n", index_);
     body_ += decompose("k", n_.kept, kept_rows, "  ") + bases("k", kept_rows, "_k", nullptr, false, "  ");
@@ -391,6 +391,7 @@ class LoopText {
 
   const LoopNest& n_;
   LaunchStyle style_;
+  int group_;  // work-items
   Split split_;
   bool to_workspace_;
   DType acc_;

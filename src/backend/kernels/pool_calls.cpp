@@ -14,7 +14,6 @@ namespace lathe {
 namespace {
 
 constexpr int64_t kPoolBlock = 4096;  // elements of one narrow group
-constexpr int kPoolGroup = 256;
 constexpr int64_t kMostPixels = int64_t{1} << 30;  // the text counts in int
 
 bool tiles_exactly(const PoolGeometry& g) {
@@ -37,6 +36,7 @@ std::vector<KernelCall> pool_calls(const Node& n, ArgTypes in, ArgTypes out, Lau
   LATHE_CHECK(g.x().numel() / g.channels < kMostPixels, "{} pixels", g.x().numel() / g.channels);
 
   KernelCall call;
+  call.group_size = group_items(style);
   const std::string suffix =
       fmt::format("_{}{}{}", to_string(t), op == "max_pool_pick" ? "_pick" : "", narrow ? "_narrow" : "_wide");
   call.name = (op == "max_pool_pick" ? "max_pool" : op) + suffix;
@@ -44,13 +44,13 @@ std::vector<KernelCall> pool_calls(const Node& n, ArgTypes in, ArgTypes out, Lau
   std::ranges::transform(with, with.begin(),
                          [](char c) { return static_cast<char>(std::toupper(static_cast<unsigned char>(c))); });
   call.source = fmt::format(
-      "{}#define {}\n#define REAL {}\n#define NAME(x) x##{}\n{}#undef {}\n#undef REAL\n#undef NAME\n#undef NARROW\n",
-      narrow ? "#define NARROW\n" : "", with, device_type(t), suffix, kernel_text::pool, with);
+      "{}#define POOL_ITEMS {}\n#define {}\n#define REAL {}\n#define NAME(x) x##{}\n{}#undef {}\n#undef REAL\n"
+      "#undef NAME\n#undef NARROW\n#undef POOL_ITEMS\n",
+      narrow ? "#define NARROW\n" : "", call.group_size, with, device_type(t), suffix, kernel_text::pool, with);
 
   const int64_t pixels = (tiles ? g.y().numel() : out[0].numel()) / g.channels;
   const int64_t per = std::max<int64_t>(1, kPoolBlock / g.channels);
-  call.groups = {narrow ? ceil_div(pixels, per) : ceil_div(pixels * g.channels, kPoolGroup), 1, 1};
-  call.group_size = narrow ? 1 : kPoolGroup;
+  call.groups = {narrow ? ceil_div(pixels, per) : ceil_div(pixels * g.channels, call.group_size), 1, 1};
   call.args.push_back(out_arg(0, t));
   for (size_t i = 0; i < in.size(); ++i) call.args.push_back(in_arg(static_cast<int>(i), t));
   for (const int64_t v : {pixels, per, g.channels, g.in_h, g.in_w, g.out_h, g.out_w, g.kernel_h, g.kernel_w, g.stride_h,

@@ -1,5 +1,9 @@
 #include "backend/opencl/opencl_backend.h"
 
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
 #include <cstdlib>
 
 #include "backend/opencl/opencl_kernels.h"
@@ -7,6 +11,42 @@
 
 namespace lathe {
 namespace {
+
+bool is_pocl(const OpenClDeviceId& id) {
+  return platform_text(id.platform, CL_PLATFORM_NAME) == "Portable Computing Language";
+}
+
+std::string abort_text;
+struct sigaction before_abort_text = {};
+
+void speak_on_abort(int signal, siginfo_t* info, void* context) {
+  [[maybe_unused]] const auto written = write(STDERR_FILENO, abort_text.data(), abort_text.size());
+  // PoCL's compiler has put a handler there that removes its temporary files. After it, abort() ends the process.
+  if (before_abort_text.sa_flags & SA_SIGINFO)
+    before_abort_text.sa_sigaction(signal, info, context);
+  else if (before_abort_text.sa_handler != SIG_DFL && before_abort_text.sa_handler != SIG_IGN)
+    before_abort_text.sa_handler(signal);
+}
+
+// PoCL aborts the process when a file of its cache is damaged, so that no error can be returned.
+void explain_aborts() {
+  if (!abort_text.empty()) return;
+  const auto variable = [](const char* name, const char* behind) {
+    const char* v = std::getenv(name);
+    return v && *v ? std::string(v) + behind : "";
+  };
+  std::string folder = variable("POCL_CACHE_DIR", "");
+  if (folder.empty()) folder = variable("XDG_CACHE_HOME", "/pocl/kcache");
+  if (folder.empty()) folder = variable("HOME", "/.cache/pocl/kcache");
+  abort_text = fmt::format(
+      "lathe: error: the program was ended from within, most likely by the OpenCL driver (PoCL); if its lines above name "
+      "files of its cache, these are damaged: delete {}\n",
+      folder);
+  struct sigaction ours = {};
+  ours.sa_sigaction = speak_on_abort;
+  ours.sa_flags = SA_SIGINFO;
+  sigaction(SIGABRT, &ours, &before_abort_text);
+}
 
 class OpenClBackend final : public Backend {
  public:
@@ -48,24 +88,26 @@ class OpenClBackend final : public Backend {
   }
 
   std::unique_ptr<Device> open(const DeviceOptions& options) const override {
-    return std::make_unique<OpenClDevice>(opencl_device_options(options.index), target(options));
+    auto device = std::make_unique<OpenClDevice>(opencl_device_options(options.index), target(options));
+    if (is_pocl(opencl_devices().at(static_cast<size_t>(options.index)))) explain_aborts();
+    return device;
   }
 };
 
 // PoCL keeps a cache of its own which is as fast, and asking it for binaries compiles every kernel a second time
 // (measured with 3.1: 10 kernels, 0.8 s).
 std::string cache_folder(const OpenClDeviceId& id) {
-  const std::string platform = platform_text(id.platform, CL_PLATFORM_NAME);
-  return platform == "Portable Computing Language" ? "" : BinaryCache::default_folder();
+  return is_pocl(id) ? "" : BinaryCache::default_folder();
 }
 
 LaunchStyle style_of(const OpenClDeviceId& id) {
   if (const char* form = std::getenv("LATHE_OPENCL_FORM")) {
     const std::string_view name(form);
-    LATHE_USER_CHECK(name == "narrow" || name == "wide", "LATHE_OPENCL_FORM: expected narrow or wide, got {}", name);
-    return name == "narrow" ? LaunchStyle::narrow : LaunchStyle::wide;
+    if (name != "narrow" && name != "wide")
+      throw UserError(fmt::format("LATHE_OPENCL_FORM: expected narrow or wide, got {}", name), Exit::usage);
+    return fitting_style(name == "narrow" ? LaunchStyle::narrow : LaunchStyle::wide, opencl_limits(id.device));
   }
-  return is_cpu(id.device) ? LaunchStyle::narrow : LaunchStyle::wide;
+  return usual_style(id.device);
 }
 
 }  // namespace
@@ -79,11 +121,16 @@ OpenClDeviceOptions opencl_device_options(int index) {
   o.cache_folder = cache_folder(id);
   o.style = style_of(id);
   o.trace = std::getenv("LATHE_OPENCL_TRACE") != nullptr;
-  // Stored sizes that do not fit (any more) are as good as none.
-  const auto tiles = opencl_tile_store(index, *o.style).load();
+  const TileStore store = opencl_tile_store(index, *o.style);
+  const auto tiles = store.load();
   const OpenClLimits limits = opencl_limits(id.device);
   if (tiles && tiles->style == *o.style && check_tiles(*tiles, limits.group, limits.local_bytes).empty())
     o.tiles = tiles;
+  else if (store.exists())
+    std::fprintf(stderr,
+                 "warning: %s holds no tile sizes for this device: the usual ones are taken; `lathe bench tune-device` "
+                 "writes it anew\n",
+                 store.path().c_str());
   return o;
 }
 

@@ -213,13 +213,14 @@ OpenClDevice::OpenClDevice(const OpenClDeviceOptions& options, Target target)
       context_(make_context(id_)),
       limits_(opencl_limits(id_.device)),
       tiles_(options.tiles ? *options.tiles
-                           : default_tiles(id_.device,
-                                           options.style.value_or(is_cpu(id_.device) ? LaunchStyle::narrow
-                                                                                     : LaunchStyle::wide),
-                                           limits_)),
+                           : default_tiles(id_.device, options.style.value_or(usual_style(id_.device)), limits_)),
       library_(context_.get(), id_.device, BinaryCache(options.cache_folder)),
       compute_(*this, Lane::compute, context_.get(), id_.device, options.trace),
       transfer_(*this, Lane::transfer, context_.get(), id_.device, options.trace) {
+  const int items = group_items(tiles_.style);
+  if (limits_.group < items)
+    throw DeviceError(fmt::format("opencl: this form of the kernels needs groups of {} work-items, the device runs {}", items,
+                                  limits_.group));
   const std::string reason = check_tiles(tiles_, limits_.group, limits_.local_bytes);
   LATHE_USER_CHECK(reason.empty(), "opencl: tiles: {}", reason);
 }

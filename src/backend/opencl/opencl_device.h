@@ -53,7 +53,7 @@ class OpenClStream final : public Stream {
 
 struct OpenClDeviceOptions {
   int index = 0;
-  std::optional<LaunchStyle> style;  // of the kernels; by default narrow on CPUs, wide elsewhere
+  std::optional<LaunchStyle> style;  // of the kernels; usual_style() by default
   std::optional<ProductTiles> tiles;  // by default those of the class of the device
   std::string cache_folder;           // of compiled programs; "": none
   bool trace = false;                 // keep the times of all commands

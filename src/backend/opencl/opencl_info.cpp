@@ -7,6 +7,12 @@
 #include "base/error.h"
 
 namespace lathe {
+namespace {
+
+constexpr int64_t kLeastAllocation = 4096;  // bytes: holds a value at any alignment that devices ask for
+constexpr int64_t kLeastLocal = 32768;      // bytes that texts take; every full OpenCL 1.2 device has them
+
+}  // namespace
 
 std::vector<OpenClDeviceId> opencl_devices(std::string* reason) {
   const OpenClApi* cl = try_opencl_api(reason);
@@ -51,6 +57,14 @@ bool is_cpu(cl_device_id device) {
   return (device_number<cl_device_type>(device, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU) != 0;
 }
 
+LaunchStyle fitting_style(LaunchStyle s, const OpenClLimits& limits) {
+  return s == LaunchStyle::wide && limits.group < group_items(s) ? LaunchStyle::small : s;
+}
+
+LaunchStyle usual_style(cl_device_id device) {
+  return fitting_style(is_cpu(device) ? LaunchStyle::narrow : LaunchStyle::wide, opencl_limits(device));
+}
+
 std::string opencl_unusable(cl_device_id device) {
   if (!device_number<cl_bool>(device, CL_DEVICE_AVAILABLE)) return "its driver says that it is not available";
   const std::string version = device_text(device, CL_DEVICE_VERSION);  // "OpenCL 1.2 ..."
@@ -58,6 +72,11 @@ std::string opencl_unusable(cl_device_id device) {
   if (std::sscanf(version.c_str(), "OpenCL %d.%d", &major, &minor) == 2 && major * 10 + minor < 12)
     return fmt::format("its driver offers OpenCL {}.{}; 1.2 or newer is needed, install a newer driver", major, minor);
   if (!device_number<cl_bool>(device, CL_DEVICE_COMPILER_AVAILABLE)) return "its driver has no compiler of kernels";
+  const OpenClLimits limits = opencl_limits(device);
+  if (limits.local_bytes < kLeastLocal)
+    return fmt::format("it has {} bytes of local memory; {} are needed", limits.local_bytes, kLeastLocal);
+  const int items = group_items(usual_style(device));
+  if (limits.group < items) return fmt::format("it runs groups of {} work-items; {} are needed", limits.group, items);
   return "";
 }
 
@@ -75,9 +94,12 @@ OpenClLimits opencl_limits(cl_device_id device) {
   l.allocation_bytes = static_cast<int64_t>(device_number<cl_ulong>(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE));
   if (const char* text = std::getenv("LATHE_OPENCL_LIMITS")) {
     long long group = 0, local = 0, allocation = 0;
-    LATHE_USER_CHECK(std::sscanf(text, "%lld,%lld,%lld", &group, &local, &allocation) == 3 && group >= 1 && local >= 1 &&
-                         allocation >= 1,
-                     "LATHE_OPENCL_LIMITS: expected work-items,local bytes,allocation bytes, got {}", text);
+    if (std::sscanf(text, "%lld,%lld,%lld", &group, &local, &allocation) != 3 || group < 1 || local < 1 ||
+        allocation < kLeastAllocation)
+      throw UserError(fmt::format("LATHE_OPENCL_LIMITS: expected work-items,local bytes,allocation bytes, the last at least "
+                                  "{}, got {}",
+                                  kLeastAllocation, text),
+                      Exit::usage);
     l.group = std::min<int64_t>(l.group, group);
     l.local_bytes = std::min<int64_t>(l.local_bytes, local);
     l.allocation_bytes = std::min<int64_t>(l.allocation_bytes, allocation);

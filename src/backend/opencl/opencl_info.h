@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/kernels/call.h"
 #include "backend/opencl/opencl_api.h"
 #include "ir/target.h"
 
@@ -37,6 +38,8 @@ struct OpenClLimits {
   int64_t group = 1, local_bytes = 0, allocation_bytes = 0;
 };
 OpenClLimits opencl_limits(cl_device_id);
+LaunchStyle fitting_style(LaunchStyle, const OpenClLimits&);  // small in place of wide where groups are small
+LaunchStyle usual_style(cl_device_id);                        // of the kernels: narrow on CPUs, wide or small elsewhere
 Target opencl_target(cl_device_id);  // without native_ops
 
 }  // namespace lathe

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fstream>
@@ -27,7 +28,10 @@ constexpr std::array<Field, 9> kFields{{{"vector_bytes", &ProductTiles::vector_b
                                         {"item_cols", &ProductTiles::item_cols},
                                         {"wide_depth", &ProductTiles::wide_depth}}};
 
-const char* name_of(LaunchStyle s) { return s == LaunchStyle::narrow ? "narrow" : "wide"; }
+constexpr LaunchStyle kStyles[] = {LaunchStyle::narrow, LaunchStyle::wide, LaunchStyle::small};
+const char* name_of(LaunchStyle s) {
+  return s == LaunchStyle::narrow ? "narrow" : s == LaunchStyle::wide ? "wide" : "small";
+}
 
 }  // namespace
 
@@ -40,9 +44,11 @@ std::string tiles_to_text(const ProductTiles& t) {
 std::optional<ProductTiles> tiles_from_text(const std::string& text) {
   std::istringstream in(text);
   std::string word, style;
-  if (!(in >> word >> style) || word != "lathe-tiles-1" || (style != "narrow" && style != "wide")) return std::nullopt;
+  if (!(in >> word >> style) || word != "lathe-tiles-1") return std::nullopt;
+  const auto known = std::ranges::find(kStyles, style, name_of);
+  if (known == std::end(kStyles)) return std::nullopt;
   ProductTiles t;
-  t.style = style == "narrow" ? LaunchStyle::narrow : LaunchStyle::wide;
+  t.style = *known;
   for (const Field& f : kFields)
     if (!(in >> word >> t.*f.member) || word != f.name) return std::nullopt;
   if (!(in >> word) || word != "end") return std::nullopt;
@@ -59,6 +65,11 @@ std::optional<ProductTiles> TileStore::load() const {
   std::stringstream text;
   text << file.rdbuf();
   return tiles_from_text(text.str());
+}
+
+bool TileStore::exists() const {
+  std::error_code ignored;
+  return !path_.empty() && std::filesystem::exists(path_, ignored);
 }
 
 bool TileStore::save(const ProductTiles& t) const {

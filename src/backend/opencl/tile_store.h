@@ -17,6 +17,7 @@ class TileStore {
   TileStore(std::string folder, const std::string& identity, LaunchStyle);
   std::optional<ProductTiles> load() const;
   bool save(const ProductTiles&) const;  // atomic; false where the folder cannot be written
+  bool exists() const;
   const std::string& path() const { return path_; }
 
  private:

@@ -73,7 +73,7 @@ std::vector<ProductTiles> candidates(const OpenClDevice& device) {
 
 }  // namespace
 
-TuneReport tune_opencl_device(int index, int rounds) {
+TuneReport tune_opencl_device(int index, int rounds, double seconds) {
   OpenClDeviceOptions options = opencl_device_options(index);
   OpenClDevice device(options, opencl_backend().target({.index = index}));
   TuneReport report;
@@ -89,23 +89,30 @@ TuneReport tune_opencl_device(int index, int rounds) {
   const int64_t segments[] = {4 * kRoom};
   device.allocate(segments);
 
-  const std::vector<ProductTiles> all = candidates(device);
+  std::vector<ProductTiles> all = candidates(device);
   std::vector<std::vector<std::unique_ptr<Kernel>>> kernels;
-  for (const ProductTiles& t : all) {
-    kernels.emplace_back();
-    for (const Product& p : work) kernels.back().push_back(device.bind(product_calls(p, t), args));
-  }
-  // Candidates take turns, so that a disturbance does not fall on one of them; round 0 compiles and warms up.
-  std::vector<std::vector<double>> best(all.size(), std::vector<double>(work.size(), HUGE_VAL));
   Stream& stream = device.stream(Lane::compute);
-  for (int round = 0; round <= rounds; ++round)
+  const Stopwatch since;
+  for (size_t c = 0; c < all.size(); ++c) {
+    if (c >= 2 && since.seconds() > seconds) {
+      report.left_out = static_cast<int>(all.size() - c);
+      all.resize(c);
+      break;
+    }
+    kernels.emplace_back();
+    for (const Product& p : work) kernels.back().push_back(device.bind(product_calls(p, all[c]), args));
+    for (const auto& kernel : kernels.back()) kernel->run(stream);  // compiles, warms up
+    stream.synchronize();
+  }
+  // Candidates take turns, so that a disturbance does not fall on one of them.
+  std::vector<std::vector<double>> best(all.size(), std::vector<double>(work.size(), HUGE_VAL));
+  for (int round = 0; round < rounds; ++round)
     for (size_t c = 0; c < all.size(); ++c)
       for (size_t w = 0; w < work.size(); ++w) {
         const Stopwatch start;
         kernels[c][w]->run(stream);
         stream.synchronize();
-        const double s = start.seconds();
-        if (round > 0) best[c][w] = std::min(best[c][w], s);
+        best[c][w] = std::min(best[c][w], start.seconds());
       }
   for (size_t c = 0; c < all.size(); ++c) {
     double sum = 0;

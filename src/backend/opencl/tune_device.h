@@ -18,10 +18,12 @@ struct TuneReport {
   std::vector<TuneRow> rows;   // best first
   ProductTiles before;         // that runs took until now
   double before_gflops = 0;
+  int left_out = 0;            // candidates that the time did not allow
   std::string stored;          // file; "" where it could not be written
 };
 
-// `rounds` turns over all candidates. DeviceError when there is no device of that number.
-TuneReport tune_opencl_device(int index, int rounds);
+// `rounds` turns over the candidates. No candidate after the second is compiled once `seconds` have passed. DeviceError
+// when there is no device of that number.
+TuneReport tune_opencl_device(int index, int rounds, double seconds);
 
 }  // namespace lathe
