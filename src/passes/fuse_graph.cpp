@@ -57,7 +57,11 @@ void FuseGraph::find_sources() {
   const auto need = [&](ValueId v) {
     if (behind[at(v)] >= 0) needed[at(behind[at(v)])] = true;
   };
-  for (const Output& o : g.outputs) need(o.value);
+  for (const Output& o : g.outputs) {
+    need(o.value);
+    // An output that repeats a value is written from it after the groups: the value must be there.
+    if (behind[at(o.value)] >= 0) is_output[at(behind[at(o.value)])] = true;
+  }
   for (size_t i = g.nodes.size(); i-- > 0;) {
     const Node& n = g.nodes[i];
     if (transparent[i]) continue;

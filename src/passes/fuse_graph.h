@@ -17,7 +17,7 @@ struct FuseGraph {
 
   const Graph& g;
   std::vector<int32_t> def;                   // by value
-  std::vector<bool> is_output;                // by value
+  std::vector<bool> is_output;                // by value; also what an output repeats
   std::vector<ValueId> updates;               // by value: the state whose storage it takes, or -1
   std::vector<bool> transparent;              // by node
   std::vector<bool> live;                     // by node; false for transparent ones

@@ -284,5 +284,12 @@ TEST(Fuse, ConstantsThatANodeNeedsAreMade) {
   EXPECT_EQ(fused_ops(b.finish()), (Names{"broadcast", "matmul", "loop(full mul)", "full"}));
 }
 
+TEST(Fuse, AResultMayRepeatAComputedValue) {
+  Builder b("g");
+  const Value x = b.input({kF, {3, 1}}, InputKind::batch, "x");
+  b.output(broadcast_to(tanh(x) * 0.5, {3, 4}), OutputKind::result, "y");
+  EXPECT_EQ(fused_ops(b.finish()), (Names{"loop(tanh full broadcast mul)", "broadcast"}));
+}
+
 }  // namespace
 }  // namespace lathe

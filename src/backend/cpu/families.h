@@ -22,6 +22,7 @@ std::vector<KernelTable::Row> pad_rows();
 std::vector<KernelTable::Row> random_uniform_rows();
 std::vector<KernelTable::Row> slice_rows();
 std::vector<KernelTable::Row> softmax_rows();
+std::vector<KernelTable::Row> sort_rows();
 std::vector<KernelTable::Row> transpose_rows();
 
 // For kernels that take every type.
