@@ -18,7 +18,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-WORKLOADS = ("mlp", "cnn", "gpt-mini", "gpt2-124m")
+WORKLOADS = ("mlp", "cnn", "resnet18-cifar", "resnet50", "gpt-mini", "gpt2-124m")
 IMAGES = ("cnn", "resnet18-cifar", "resnet50")  # where a memory format makes a difference
 
 

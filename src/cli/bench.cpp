@@ -39,7 +39,7 @@ void add_step(CLI::App& bench) {
   };
   auto o = std::make_shared<Options>();
   CLI::App* cmd = bench.add_subcommand("step", "Time of one training step of a fixed workload");
-  cmd->add_option("WORKLOAD", o->workload, "mlp, cnn, gpt-tiny, gpt-mini, gpt2-124m")->required();
+  cmd->add_option("WORKLOAD", o->workload, "mlp, cnn, resnet18-cifar, resnet50, gpt-tiny, gpt-mini, gpt2-124m")->required();
   add_device_option(*cmd, o->device, "default: cpu");
   cmd->add_option("--threads", o->threads, "cpu threads; 0: all");
   cmd->add_flag("--profile", o->profile, "Time of each launch");

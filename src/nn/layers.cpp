@@ -4,14 +4,19 @@
 
 #include "ops/attention.h"
 #include "ops/batch_norm.h"
+#include "ops/clamp.h"
 #include "ops/conv2d.h"
 #include "ops/dropout.h"
 #include "ops/elementwise.h"
+#include "ops/full.h"
 #include "ops/gather.h"
+#include "ops/group_norm.h"
+#include "ops/grouped_attention.h"
 #include "ops/layer_norm.h"
 #include "ops/matmul.h"
 #include "ops/max_pool.h"
 #include "ops/reshape.h"
+#include "ops/rotary.h"
 #include "ops/slice.h"
 #include "ops/transpose.h"
 
@@ -22,27 +27,32 @@ Init fan_in_uniform(int64_t fan_in) { return Init::uniform(1.0 / std::sqrt(stati
 
 Shape replace_last(const Shape& s, int64_t last) { return s.with_dim(-1, last); }
 
-Value affine(Net& net, const std::string& name, Value x, Value w, bool bias) {
+// `prefix` comes before "bias".
+Value affine(Net& net, const std::string& prefix, Value x, Value w, bool bias) {
   const int64_t in = w.dim(1), out = w.dim(0);
   Value y = matmul(reshape(x, {x.shape().numel() / in, in}), w, false, true);
-  if (bias) y = y + net.param(name + ".bias", {out}, fan_in_uniform(in));
+  if (bias) y = y + net.param(prefix + "bias", {out}, fan_in_uniform(in));
   return reshape(y, replace_last(x.shape(), out));
+}
+
+Value projection(Net& net, const std::string& prefix, Value x, int64_t out, bool bias) {
+  Origin origin(net.builder(), prefix.substr(0, prefix.size() - 1));
+  const int64_t in = x.dim(-1);
+  return affine(net, prefix, x, net.param(prefix + "weight", {out, in}, fan_in_uniform(in)), bias);
 }
 
 }  // namespace
 
 Value linear(Net& net, const std::string& name, Value x, int64_t out, bool bias) {
-  Origin origin(net.builder(), name);
-  const int64_t in = x.dim(-1);
-  return affine(net, name, x, net.param(name + ".weight", {out, in}, fan_in_uniform(in)), bias);
+  return projection(net, name + ".", x, out, bias);
 }
 
-Value linear_of_image(Net& net, const std::string& name, Value x, int64_t out) {
+Value linear_of_image(Net& net, const std::string& name, Value x, int64_t out, bool bias) {
   Origin origin(net.builder(), name);
   const int64_t h = x.dim(1), w = x.dim(2), c = x.dim(3), in = h * w * c;
   const FileLayout file{{out, h, w, c}, {0, 3, 1, 2}, {out, in}};
   const Value weight = net.param(name + ".weight", {out, in}, fan_in_uniform(in), file);
-  return affine(net, name, reshape(x, {x.dim(0), in}), weight, true);
+  return affine(net, name + ".", reshape(x, {x.dim(0), in}), weight, bias);
 }
 
 Value conv2d(Net& net, const std::string& name, Value x, int64_t out, const ConvOptions& o) {
@@ -51,10 +61,15 @@ Value conv2d(Net& net, const std::string& name, Value x, int64_t out, const Conv
                    "{}: {} input and {} output channels do not divide into {} groups", name, x.dim(3), out, o.groups);
   const int64_t in = x.dim(3) / o.groups, fan_in = in * o.kernel * o.kernel;
   const FileLayout file{{out, o.kernel, o.kernel, in}, {0, 3, 1, 2}, {out, in, o.kernel, o.kernel}};
-  const Value w = net.param(name + ".weight", {out, o.kernel, o.kernel, in}, fan_in_uniform(fan_in), file);
+  const double fan_out = static_cast<double>(out * o.kernel * o.kernel);
+  const Init init = o.he ? Init::normal(std::sqrt(2 / fan_out)) : fan_in_uniform(fan_in);
+  const Value w = net.param(name + ".weight", {out, o.kernel, o.kernel, in}, init, file);
   Conv2dParams p;
   p.stride_h = p.stride_w = o.stride;
-  p.pad_top = p.pad_bottom = p.pad_left = p.pad_right = o.padding;
+  const int64_t reach = (o.kernel - 1) * o.dilation + 1;
+  const AxisPad pad_h = axis_pad(x.dim(1), reach, o.stride, o.padding);
+  const AxisPad pad_w = axis_pad(x.dim(2), reach, o.stride, o.padding);
+  p.pad_top = pad_h.before, p.pad_bottom = pad_h.after, p.pad_left = pad_w.before, p.pad_right = pad_w.after;
   p.dilation_h = p.dilation_w = o.dilation;
   p.groups = o.groups;
   Value y = conv2d(x, w, p);
@@ -62,18 +77,19 @@ Value conv2d(Net& net, const std::string& name, Value x, int64_t out, const Conv
   return y;
 }
 
-Value max_pool2d(Value x, int64_t kernel, int64_t stride) {
+Value max_pool2d(Value x, int64_t kernel, int64_t stride, int64_t padding) {
   PoolParams p;
   p.kernel_h = p.kernel_w = kernel;
   p.stride_h = p.stride_w = stride;
+  p.pad_top = p.pad_bottom = p.pad_left = p.pad_right = padding;
   return max_pool(x, p);
 }
 
-Value batch_norm(Net& net, const std::string& name, Value x) {
+Value batch_norm(Net& net, const std::string& name, Value x, double scale_init) {
   Origin origin(net.builder(), name);
   constexpr double kEps = 1e-5, kMomentum = 0.1;
   const int64_t c = x.dim(-1);
-  const Value gamma = net.param(name + ".weight", {c}, Init::constant(1));
+  const Value gamma = net.param(name + ".weight", {c}, Init::constant(scale_init));
   const Value beta = net.param(name + ".bias", {c}, Init::constant(0));
   const Value mean = net.buffer(name + ".running_mean", {c}, Init::constant(0));
   const Value var = net.buffer(name + ".running_var", {c}, Init::constant(1));
@@ -89,12 +105,30 @@ Value batch_norm(Net& net, const std::string& name, Value x) {
   return y.y;
 }
 
-Value layer_norm(Net& net, const std::string& name, Value x) {
+Value layer_norm(Net& net, const std::string& name, Value x, double eps) {
   Origin origin(net.builder(), name);
   const int64_t c = x.dim(-1);
   const Value gamma = net.param(name + ".weight", {c}, Init::constant(1));
   const Value beta = net.param(name + ".bias", {c}, Init::constant(0));
-  return layer_norm(x, gamma, beta, 1e-5);
+  return layer_norm(x, gamma, beta, eps);
+}
+
+Value rms_norm(Net& net, const std::string& name, Value x) {
+  Origin origin(net.builder(), name);
+  return rms_norm(x, net.param(name + ".weight", {x.dim(-1)}, Init::constant(1)));
+}
+
+Value group_norm(Net& net, const std::string& name, Value x, int64_t groups, double eps) {
+  Origin origin(net.builder(), name);
+  const int64_t c = x.dim(-1);
+  const Value gamma = net.param(name + ".weight", {c}, Init::constant(1));
+  return group_norm(x, gamma, net.param(name + ".bias", {c}, Init::constant(0)), groups, eps);
+}
+
+AxisPad axis_pad(int64_t n, int64_t reach, int64_t stride, int64_t padding) {
+  if (padding >= 0) return {padding, padding};
+  const int64_t out = (n + stride - 1) / stride, total = std::max<int64_t>(0, (out - 1) * stride + reach - n);
+  return {total / 2, total - total / 2};
 }
 
 Value dropout(Net& net, Value x, double rate) {
@@ -109,20 +143,40 @@ Value embedding(Net& net, const std::string& name, Value ids, int64_t count, int
   return gather(table, ids);
 }
 
-Value causal_attention(Net& net, const std::string& name, Value x, int64_t heads, double dropout_rate) {
+Value self_attention(Net& net, const std::string& name, Value x, const AttentionOptions& o) {
   Origin origin(net.builder(), name);
-  const int64_t b = x.dim(0), t = x.dim(1), c = x.dim(2), d = c / heads;
-  const Value qkv = reshape(linear(net, name + ".c_attn", x, 3 * c), {b, t, 3, heads, d});
-  // [B, T, 3, H, D] -> [3, B, H, T, D]
-  const Value split = transpose(qkv, {2, 0, 3, 1, 4});
-  const auto part = [&](int64_t i) {
-    return reshape(slice(split, {i, 0, 0, 0, 0}, {1, b, heads, t, d}), {b, heads, t, d});
-  };
-  const Value y = attention(part(0), part(1), part(2), true, 1.0 / std::sqrt(static_cast<double>(d)));
+  const int64_t b = x.dim(0), t = x.dim(1), c = x.dim(2), heads = o.heads, d = c / heads;
+  const int64_t pairs = o.kv_heads > 0 ? o.kv_heads : heads;
+  LATHE_USER_CHECK(c % heads == 0 && heads % pairs == 0,
+                   "{}: a width of {} does not divide into {} heads, or these not by {} heads of keys", name, c, heads,
+                   pairs);
+  const Value qkv = projection(net, name + o.in, x, c + 2 * pairs * d, o.bias);
+  Value q, k, v;
+  if (pairs == heads) {
+    // [B, T, 3, H, D] -> [3, B, H, T, D]
+    const Value split = transpose(reshape(qkv, {b, t, 3, heads, d}), {2, 0, 3, 1, 4});
+    const auto part = [&](int64_t i) {
+      return reshape(slice(split, {i, 0, 0, 0, 0}, {1, b, heads, t, d}), {b, heads, t, d});
+    };
+    q = part(0), k = part(1), v = part(2);
+  } else {
+    // [B, T, H + 2 K, D] -> [B, H + 2 K, T, D]
+    const Value split = transpose(reshape(qkv, {b, t, heads + 2 * pairs, d}), {0, 2, 1, 3});
+    q = slice_axis(split, 1, 0, heads);
+    k = slice_axis(split, 1, heads, pairs);
+    v = slice_axis(split, 1, heads + pairs, pairs);
+  }
+  if (o.rotary_base > 0) {
+    const Value positions = iota(net.builder(), {DType::i32, {t}}, 0);
+    q = rotary(q, positions, o.rotary_base);
+    k = rotary(k, positions, o.rotary_base);
+  }
+  const double scale = 1.0 / std::sqrt(static_cast<double>(d));
+  const Value y = pairs == heads ? attention(q, k, v, o.causal, scale) : grouped_attention(q, k, v, o.causal, scale);
   const Value joined = reshape(transpose(y, {0, 2, 1, 3}), {b, t, c});
-  return dropout(net, linear(net, name + ".c_proj", joined, c), dropout_rate);
+  return dropout(net, projection(net, name + o.out, joined, c, o.bias), o.dropout);
 }
 
-Value activation(const std::string& name, Value x) { return unary(name, x); }
+Value activation(const std::string& name, Value x) { return name == "relu6" ? clamp(x, 0, 6) : unary(name, x); }
 
 }  // namespace lathe

@@ -8,7 +8,12 @@ namespace {
 constexpr ModelFamily kFamilies[] = {
     {"mlp", "dense layers on flattened images", InputForm::image, build_mlp},
     {"cnn", "convolution, norm, activation and pooling blocks, then dense layers", InputForm::image, build_cnn},
-    {"gpt", "decoder-only transformer with tied embeddings", InputForm::tokens, build_gpt},
+    {"resnet", "residual convolutions: ResNet-18, 34, 50, 101", InputForm::image, build_resnet},
+    {"mobilenetv2", "inverted residuals with depthwise convolutions", InputForm::image, build_mobilenetv2},
+    {"efficientnet", "EfficientNet-Lite 0 to 4", InputForm::image, build_efficientnet},
+    {"vit", "transformer over patches of an image", InputForm::image, build_vit},
+    {"lstm", "recurrent network over the rows of an image", InputForm::image, build_lstm},
+    {"gpt", "decoder-only transformer: GPT-2, or in the manner of LLaMA", InputForm::tokens, build_gpt},
 };
 
 }  // namespace

@@ -23,6 +23,22 @@ struct ModelConfig {
   int64_t heads = 4;
   int64_t width = 128;
   int64_t sequence = 128;
+  int64_t depth = 18;          // resnet: 18, 34, 50, 101
+  std::string stem = "small";  // or "imagenet"
+  bool zero_init = false;      // resnet: residual branches start as zero
+  double scale = 1;            // factor of the channels of resnet, mobilenetv2 and efficientnet
+  int64_t variant = 0;         // efficientnet: lite 0 to 4
+  int64_t patch = 4;
+  std::string pool = "token";         // vit: or "mean"
+  std::string cell = "lstm";          // or "gru"
+  int64_t feed_forward = 0;           // 0: 4 * width; with swiglu 8 / 3 of it, in eights
+  std::string norm = "layer";         // gpt: or "rms"
+  std::string positions = "learned";  // gpt: or "rotary"
+  double rotary_base = 10000;
+  std::string mlp = "gelu";                 // gpt: or "swiglu"
+  int64_t kv_heads = 0;                     // gpt: of keys and values; 0: heads
+  bool bias = true;                         // gpt: in dense layers
+  bool tied = true;                         // gpt: the head has the token table as its weight
   std::vector<double> mean{0.0}, std{1.0};  // of the input's channels, after division by 255
 };
 
@@ -44,6 +60,11 @@ const ModelFamily& find_family(std::string_view name);  // UserError listing the
 
 Value build_mlp(Net&, const ModelConfig&, Value x);
 Value build_cnn(Net&, const ModelConfig&, Value x);
+Value build_resnet(Net&, const ModelConfig&, Value x);
+Value build_mobilenetv2(Net&, const ModelConfig&, Value x);
+Value build_efficientnet(Net&, const ModelConfig&, Value x);
+Value build_vit(Net&, const ModelConfig&, Value x);
+Value build_lstm(Net&, const ModelConfig&, Value x);
 Value build_gpt(Net&, const ModelConfig&, Value x);
 
 }  // namespace lathe

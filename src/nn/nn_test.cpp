@@ -133,6 +133,7 @@ TEST(Steps, EveryFamilyBuildsValidGraphs) {
     c.model.layers = 2;
     c.model.sequence = 6;
     c.model.dropout = 0.1;
+    c.model.scale = 0.125;
     c.optimizer = {.name = "adamw", .weight_decay = 0.1};
     c.clip_norm = 1;
     const TensorType sample =

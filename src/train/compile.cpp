@@ -7,6 +7,7 @@
 #include "base/stopwatch.h"
 #include "plan/plan.h"
 #include "train/recipe_errors.h"
+#include "train/recipe_keys.h"
 
 namespace lathe {
 
@@ -35,7 +36,7 @@ TrainSchedule train_schedule(const Recipe& r, int64_t samples) {
 StepConfig step_config(const Recipe& r, const DataSpec& data) {
   StepConfig c;
   c.model = {.family = r.model.family,
-             .classes = r.model.family == "gpt" ? r.model.vocab : data.classes,
+             .classes = takes_tokens(r) ? r.model.vocab : data.classes,
              .hidden = r.model.hidden,
              .channels = r.model.channels,
              .dense = r.model.dense,
@@ -46,6 +47,22 @@ StepConfig step_config(const Recipe& r, const DataSpec& data) {
              .heads = r.model.heads,
              .width = r.model.width,
              .sequence = r.model.sequence,
+             .depth = r.model.depth,
+             .stem = r.model.stem,
+             .zero_init = r.model.zero_init,
+             .scale = r.model.scale,
+             .variant = r.model.variant,
+             .patch = r.model.patch,
+             .pool = r.model.pool,
+             .cell = r.model.cell,
+             .feed_forward = r.model.feed_forward,
+             .norm = r.model.norm,
+             .positions = r.model.positions,
+             .rotary_base = r.model.rotary_base,
+             .mlp = r.model.mlp,
+             .kv_heads = r.model.kv_heads,
+             .bias = r.model.bias,
+             .tied = r.model.tied,
              .mean = r.data.normalize.mean,
              .std = r.data.normalize.std};
   c.optimizer = {r.optimizer.name,  r.optimizer.momentum, r.optimizer.nesterov,    r.optimizer.beta1,

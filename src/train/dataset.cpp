@@ -144,10 +144,10 @@ DataSpec describe_data(const Recipe& r) {
 void check_fit(const Recipe& r, const DataSpec& spec) {
   RecipeErrors errors(r.origins);
   const bool tokens = spec.sample.dtype == DType::i32;
-  if (tokens != (r.model.family == "gpt"))
+  if (tokens != takes_tokens(r))
     errors.fail({"model.family", "data.source"},
                 fmt::format("expected a family for {}, as data.source = \"{}\" gives, got \"{}\"",
-                            tokens ? "tokens (gpt)" : "images (mlp, cnn)", r.data.source, r.model.family));
+                            tokens ? "tokens (gpt)" : "images (all but gpt)", r.data.source, r.model.family));
   if (r.train.batch_size > spec.train)
     errors.fail(
         {"train.batch_size", "data.train_samples", "data.validation"},

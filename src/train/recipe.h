@@ -72,6 +72,22 @@ struct ModelRecipe {
   int64_t width = 128;
   int64_t vocab = 256;
   int64_t sequence = 128;
+  int64_t depth = 18;
+  std::string stem = "small";
+  bool zero_init = false;
+  double scale = 1;
+  int64_t variant = 0;
+  int64_t patch = 4;
+  std::string pool = "token";
+  std::string cell = "lstm";
+  int64_t feed_forward = 0;
+  std::string norm = "layer";
+  std::string positions = "learned";
+  double rotary_base = 10000;
+  std::string mlp = "gelu";
+  int64_t kv_heads = 0;
+  bool bias = true;
+  bool tied = true;
   friend bool operator==(const ModelRecipe&, const ModelRecipe&) = default;
 };
 

@@ -13,8 +13,14 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kMaxCount = 1e12;  // keeps products of two counts within 64 bits
 
 constexpr std::string_view kSources[] = {"fashion_mnist", "synthetic", "text", "idx"};
-constexpr std::string_view kFamilies[] = {"mlp", "cnn", "gpt"};
+constexpr std::string_view kFamilies[] = {"mlp", "cnn", "resnet", "mobilenetv2", "efficientnet", "vit", "lstm", "gpt"};
 constexpr std::string_view kActivations[] = {"relu", "gelu"};
+constexpr std::string_view kStems[] = {"small", "imagenet"};
+constexpr std::string_view kVitPools[] = {"token", "mean"};
+constexpr std::string_view kCells[] = {"lstm", "gru"};
+constexpr std::string_view kNorms[] = {"layer", "rms"};
+constexpr std::string_view kPositions[] = {"learned", "rotary"};
+constexpr std::string_view kMlps[] = {"gelu", "swiglu"};
 constexpr std::string_view kOptimizers[] = {"sgd", "adam", "adamw"};
 constexpr std::string_view kSchedules[] = {"constant", "step", "cosine"};
 constexpr std::string_view kUpdates[] = {"after_all", "at_gradient", "auto"};
@@ -49,7 +55,7 @@ constexpr bool kWhat = true, kHow = false;
 
 constexpr KeyUse kAlways{};
 constexpr KeyUse kOnCpu{[](const Recipe& r) { return r.device.name == "cpu" || r.device.name == "auto"; },
-                         "device = \"cpu\" or \"auto\""};
+                        "device = \"cpu\" or \"auto\""};
 constexpr KeyUse kFromFiles{[](const Recipe& r) { return r.data.source != "synthetic"; }, "data read from files"};
 constexpr KeyUse kImages{[](const Recipe& r) { return r.data.source != "text"; }, "images"};
 constexpr KeyUse kSynthetic{[](const Recipe& r) { return r.data.source == "synthetic"; },
@@ -59,8 +65,25 @@ constexpr KeyUse kTestSet{[](const Recipe& r) { return r.data.validation == 0; }
 constexpr KeyUse kMlp{[](const Recipe& r) { return r.model.family == "mlp"; }, "model.family = \"mlp\""};
 constexpr KeyUse kCnn{[](const Recipe& r) { return r.model.family == "cnn"; }, "model.family = \"cnn\""};
 constexpr KeyUse kGpt{[](const Recipe& r) { return r.model.family == "gpt"; }, "model.family = \"gpt\""};
-constexpr KeyUse kMlpOrCnn{[](const Recipe& r) { return r.model.family != "gpt"; },
-                           "model.family = \"mlp\" or \"cnn\" (gpt has gelu)"};
+constexpr KeyUse kMlpOrCnn{[](const Recipe& r) { return r.model.family == "mlp" || r.model.family == "cnn"; },
+                           "model.family = \"mlp\" or \"cnn\""};
+constexpr KeyUse kResnet{[](const Recipe& r) { return r.model.family == "resnet"; }, "model.family = \"resnet\""};
+constexpr KeyUse kEfficientnet{[](const Recipe& r) { return r.model.family == "efficientnet"; },
+                               "model.family = \"efficientnet\""};
+constexpr KeyUse kConvNets{[](const Recipe& r) {
+                             return r.model.family == "resnet" || r.model.family == "mobilenetv2" ||
+                                    r.model.family == "efficientnet";
+                           },
+                           "model.family = \"resnet\", \"mobilenetv2\" or \"efficientnet\""};
+constexpr KeyUse kVit{[](const Recipe& r) { return r.model.family == "vit"; }, "model.family = \"vit\""};
+constexpr KeyUse kLstm{[](const Recipe& r) { return r.model.family == "lstm"; }, "model.family = \"lstm\""};
+constexpr KeyUse kTransformers{[](const Recipe& r) { return r.model.family == "gpt" || r.model.family == "vit"; },
+                               "model.family = \"gpt\" or \"vit\""};
+constexpr KeyUse kStacks{
+    [](const Recipe& r) { return r.model.family == "gpt" || r.model.family == "vit" || r.model.family == "lstm"; },
+    "model.family = \"gpt\", \"vit\" or \"lstm\""};
+constexpr KeyUse kRotary{[](const Recipe& r) { return r.model.family == "gpt" && r.model.positions == "rotary"; },
+                         "model.positions = \"rotary\""};
 constexpr KeyUse kSgd{[](const Recipe& r) { return r.optimizer.name == "sgd"; }, "optimizer.name = \"sgd\""};
 constexpr KeyUse kAdam{[](const Recipe& r) { return r.optimizer.name != "sgd"; },
                        "optimizer.name = \"adam\" or \"adamw\""};
@@ -83,7 +106,8 @@ constexpr RecipeKey kKeys[] = {
      kStable,
      kHow,
      kAlways,
-     {.matches = is_device_name, .pattern = "\"auto\", \"cpu\", \"ref\", \"opencl\", \"opencl:N\", \"cuda\" or \"cuda:N\""},
+     {.matches = is_device_name,
+      .pattern = "\"auto\", \"cpu\", \"ref\", \"opencl\", \"opencl:N\", \"cuda\" or \"cuda:N\""},
      "where to compute; auto: a card, else the cpu; `device = \"cpu\"` is the short form"},
     {KEY(device.threads), kStable, kHow, kOnCpu, range(0, 1024),
      "compute threads of the cpu device; 0: all that the process may use"},
@@ -124,11 +148,39 @@ constexpr RecipeKey kKeys[] = {
     {KEY(model.dropout), kFree, kWhat, kAlways, below(0, 1), "part of activations dropped while training"},
     {KEY(model.batch_norm), kFree, kWhat, kCnn, {}, "cnn: batch normalisation after each convolution"},
     {KEY(model.activation), kFree, kWhat, kMlpOrCnn, one_of(kActivations), "nonlinearity"},
-    {KEY(model.layers), kFree, kWhat, kGpt, range(1, 1024), "gpt: number of blocks"},
-    {KEY(model.heads), kFree, kWhat, kGpt, range(1, 1024), "gpt: attention heads; must divide model.width"},
-    {KEY(model.width), kFree, kWhat, kGpt, range(1, 1 << 20), "gpt: width of the residual stream"},
+    {KEY(model.layers), kFree, kWhat, kStacks, range(1, 1024), "gpt, vit, lstm: number of blocks or layers"},
+    {KEY(model.heads), kFree, kWhat, kTransformers, range(1, 1024),
+     "gpt, vit: attention heads; must divide model.width"},
+    {KEY(model.width), kFree, kWhat, kStacks, range(1, 1 << 20),
+     "gpt, vit: width of the residual stream; lstm: of the state"},
+    {KEY(model.feed_forward), kFree, kWhat, kTransformers, range(0, 1 << 20),
+     "gpt, vit: width inside of the feed-forward layers; 0: 4 times model.width, with swiglu 8 / 3 times"},
     {KEY(model.vocab), kFree, kWhat, kGpt, range(2, 1 << 24), "gpt: number of tokens; bytes need 256, ASCII text 128"},
     {KEY(model.sequence), kFree, kWhat, kGpt, range(1, 1 << 20), "gpt: number of positions"},
+    {KEY(model.norm), kFree, kWhat, kGpt, one_of(kNorms), "gpt: layer norm, or LLaMA's root-mean-square norm"},
+    {KEY(model.positions), kFree, kWhat, kGpt, one_of(kPositions),
+     "gpt: a learned table of positions, or queries and keys turned by their position"},
+    {KEY(model.rotary_base), kFree, kWhat, kRotary, above(1, 1e12), "gpt: base of the angles of rotary positions"},
+    {KEY(model.mlp), kFree, kWhat, kGpt, one_of(kMlps), "gpt: feed-forward layers with GELU, or LLaMA's gated ones"},
+    {KEY(model.kv_heads), kFree, kWhat, kGpt, range(0, 1024),
+     "gpt: heads of keys and values, each shared by several heads of queries; 0: model.heads"},
+    {KEY(model.bias), kFree, kWhat, kGpt, {}, "gpt: biases in the dense layers"},
+    {KEY(model.tied), kFree, kWhat, kGpt, {}, "gpt: the output layer has the token table as its weight"},
+    {KEY(model.depth), kFree, kWhat, kResnet, range(18, 101), "resnet: 18, 34, 50 or 101"},
+    {KEY(model.stem), kFree, kWhat, kConvNets, one_of(kStems),
+     "first layers: for small images (3x3, size kept), or as published for images of 224 x 224"},
+    {KEY(model.zero_init),
+     kFree,
+     kWhat,
+     kResnet,
+     {},
+     "resnet: the last norm of each block starts with scale 0, so that blocks start as the identity"},
+    {KEY(model.scale), kFree, kWhat, kConvNets, above(0, 16), "factor of the published numbers of channels"},
+    {KEY(model.variant), kFree, kWhat, kEfficientnet, range(0, 4), "efficientnet: lite 0 to 4"},
+    {KEY(model.patch), kFree, kWhat, kVit, range(1, 4096), "vit: side of a patch; must divide the image's sides"},
+    {KEY(model.pool), kFree, kWhat, kVit, one_of(kVitPools),
+     "vit: the class is read from a token of its own, or from the mean of all"},
+    {KEY(model.cell), kFree, kWhat, kLstm, one_of(kCells), "lstm: kind of the recurrent layers"},
 
     {KEY(optimizer.name), kStable, kWhat, kAlways, one_of(kOptimizers), "update rule"},
     {KEY(optimizer.lr), kStable, kWhat, kAlways, above(0, 1e3), "peak learning rate"},

@@ -71,6 +71,8 @@ std::optional<std::string_view> did_you_mean(std::string_view wrong, std::span<c
 // The same among the keys: typing errors anywhere in the path, or the right name in the wrong section.
 std::optional<std::string_view> did_you_mean_key(std::string_view path);
 
+bool takes_tokens(const Recipe& recipe);  // the model family does; the others take images
+
 // Rules that join several keys. Calls fail(keys, message) for each broken one; the first key is the one to name.
 class RuleReport {
  public:

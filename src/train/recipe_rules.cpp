@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "nn/model.h"
 #include "train/recipe_keys.h"
 
 namespace lathe {
@@ -26,7 +27,7 @@ void check_data(const Recipe& r, RuleReport& report) {
     report.fail({"data.classes"},
                 fmt::format("expected 10 for data.source = \"fashion_mnist\", got {}", r.data.classes));
   }
-  if (text != (r.model.family == "gpt")) {
+  if (text != takes_tokens(r)) {
     report.fail({"data.source", "model.family"},
                 fmt::format("expected {} for model.family = \"{}\", got \"{}\"",
                             text ? "images (\"fashion_mnist\", \"synthetic\" or \"idx\")" : "\"text\"", r.model.family,
@@ -51,10 +52,26 @@ void check_data(const Recipe& r, RuleReport& report) {
 }
 
 void check_model(const Recipe& r, RuleReport& report) {
-  if (r.model.family != "gpt") return;
+  const std::string_view family = r.model.family;
+  if (family == "resnet") {
+    constexpr int64_t kDepths[] = {18, 34, 50, 101};
+    if (std::find(std::begin(kDepths), std::end(kDepths), r.model.depth) == std::end(kDepths))
+      report.fail({"model.depth"}, fmt::format("expected 18, 34, 50 or 101, got {}", r.model.depth));
+  }
+  if (family != "gpt" && family != "vit") return;
   if (r.model.width % r.model.heads != 0) {
     report.fail({"model.heads", "model.width"},
                 fmt::format("expected a divisor of model.width = {}, got {}", r.model.width, r.model.heads));
+  }
+  if (family != "gpt") return;
+  if (r.model.kv_heads > 0 && r.model.heads % r.model.kv_heads != 0) {
+    report.fail({"model.kv_heads", "model.heads"},
+                fmt::format("expected a divisor of model.heads = {}, got {}", r.model.heads, r.model.kv_heads));
+  }
+  if (r.model.positions == "rotary" && r.model.width / r.model.heads % 2 != 0) {
+    report.fail({"model.positions", "model.heads", "model.width"},
+                fmt::format("expected an even model.width / model.heads for rotary positions, got {}",
+                            r.model.width / r.model.heads));
   }
   if (r.data.sequence > r.model.sequence) {
     report.fail({"data.sequence", "model.sequence"},
@@ -92,7 +109,8 @@ void check_train(const Recipe& r, RuleReport& report) {
     refuse("train.accumulate", "train.accumulate > 1", "a gradient is complete only after the last batch");
   }
   if (r.train.precision == "f16") {
-    refuse("train.precision", "train.precision = \"f16\"", "a gradient that overflows must keep all weights as they are");
+    refuse("train.precision", "train.precision = \"f16\"",
+           "a gradient that overflows must keep all weights as they are");
   }
   if (r.train.on_nan != "stop") {
     refuse("train.on_nan", "train.on_nan = \"skip\"", "weights changed at earlier gradients could not be taken back");
@@ -100,6 +118,8 @@ void check_train(const Recipe& r, RuleReport& report) {
 }
 
 }  // namespace
+
+bool takes_tokens(const Recipe& r) { return find_family(r.model.family).input == InputForm::tokens; }
 
 void check_image_rules(const Recipe& r, const Ints& shape, RuleReport& report) {
   const Doubles& mean = r.data.normalize.mean;
@@ -115,6 +135,10 @@ void check_image_rules(const Recipe& r, const Ints& shape, RuleReport& report) {
   if (augment.cutout > side) {
     report.fail({"data.augment.cutout"},
                 fmt::format("expected at most the image side {}, got {}", side, augment.cutout));
+  }
+  if (r.model.family == "vit" && (shape[0] % r.model.patch != 0 || shape[1] % r.model.patch != 0)) {
+    report.fail({"model.patch"}, fmt::format("expected a divisor of the image sides {} and {}, got {}", shape[0],
+                                             shape[1], r.model.patch));
   }
   const auto halvings = static_cast<int64_t>(r.model.channels.size());
   if (r.model.family == "cnn" && side >> halvings == 0) {

@@ -23,14 +23,18 @@ Recipe tiny_twin(const Recipe& recipe) {
   Recipe r = recipe;
   r.name = recipe.name.substr(0, 90) + "_tiny";
 
-  const bool text = r.model.family == "gpt";
+  const bool text = takes_tokens(r);
   Ints shape = r.data.source == "synthetic" ? r.data.shape : Ints{28, 28, 1};
   if (r.data.source == "idx" && r.data.normalize.mean.size() > 1) {
     shape[2] = static_cast<int64_t>(r.data.normalize.mean.size());
   }
   at_most(r.model.channels, 2, 4);
-  for (size_t axis : {0, 1}) at_most(shape[axis], 8);
+  // Batch norms of nets that halve the image often need more than one pixel at the end.
+  const bool deep = r.model.family == "resnet" || r.model.family == "mobilenetv2" || r.model.family == "efficientnet";
+  for (size_t axis : {0, 1}) at_most(shape[axis], deep ? 16 : 8);
   at_most(shape[2], 3);
+  at_most(r.model.patch, 4);
+  if (r.model.family == "vit") shape[0] = shape[1] = 2 * r.model.patch;
   r.data.source = text ? "text" : "synthetic";
   r.data.path.clear();
   r.data.shape = shape;
@@ -51,7 +55,10 @@ Recipe tiny_twin(const Recipe& recipe) {
   at_most(r.model.dense, 8);
   at_most(r.model.layers, 2);
   at_most(r.model.heads, 2);
+  at_most(r.model.kv_heads, 1);
   r.model.width = 4 * r.model.heads;
+  at_most(r.model.feed_forward, 16);
+  r.model.scale = std::min(r.model.scale, 1.0 / 16);
   at_most(r.model.vocab, 128);  // generated text is ASCII
   r.model.vocab = std::max<int64_t>(r.model.vocab, text ? 128 : 2);
   at_most(r.model.sequence, 8);

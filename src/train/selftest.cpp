@@ -108,7 +108,7 @@ namespace {
 constexpr double kLossTolerance = 1e-3;  // rounding differs between devices, and steps amplify it
 
 struct ShortRun {
-  std::vector<double> losses;
+  std::vector<double> losses, norms;
   std::vector<std::byte> state;
 };
 
@@ -132,6 +132,7 @@ ShortRun train_shortly(const Backend& backend, const DeviceOptions& options, con
     e.stage(0, 0);
     e.run(0, 0);
     run.losses.push_back(e.metric("loss"));
+    run.norms.push_back(e.metric("grad_norm"));
   }
   for (const Port& p : e.set().state) {
     std::vector<std::byte> bytes(static_cast<size_t>(p.type.bytes()));
@@ -145,30 +146,40 @@ ShortRun train_shortly(const Backend& backend, const DeviceOptions& options, con
 
 bool TrainingCheck::ok() const { return failure.empty() && repeats && loss_error <= kLossTolerance; }
 
+TrainingCheck check_training(const Recipe& r, const Backend& backend, const DeviceOptions& options, int steps) {
+  const DataSpec data = describe_data(r);
+  CompileOptions train_only;
+  train_only.eval = false;
+  const Step step = build_steps(r, data, train_only).front();
+  const int64_t classes = step_config(r, data).model.classes;
+  TrainingCheck check;
+  check.recipe = r.name;
+  check.steps = steps;
+  try {
+    const ShortRun expected = train_shortly(find_backend("cpu"), {}, step, classes, steps);
+    const ShortRun first = train_shortly(backend, options, step, classes, steps),
+                   second = train_shortly(backend, options, step, classes, steps);
+    const auto errors = [](const std::vector<double>& a, const std::vector<double>& b) {
+      std::vector<double> out;
+      for (size_t i = 0; i < b.size(); ++i) out.push_back(std::abs(a[i] - b[i]) / std::max(1.0, std::abs(b[i])));
+      return out;
+    };
+    check.loss_errors = errors(first.losses, expected.losses);
+    check.norm_errors = errors(first.norms, expected.norms);
+    check.loss_error = *std::max_element(check.loss_errors.begin(), check.loss_errors.end());
+    check.repeats = first.losses == second.losses && first.state == second.state;
+  } catch (const DeviceError& e) {
+    check.failure = e.what();
+  }
+  return check;
+}
+
 std::vector<TrainingCheck> selftest_training(const Backend& backend, const DeviceOptions& options, int steps) {
   std::vector<TrainingCheck> out;
   for (const BuiltinRecipe& builtin : builtin_recipes()) {
-    const Recipe r = tiny_twin(parse_recipe(builtin.text, std::string(builtin.name)));
-    const DataSpec data = describe_data(r);
-    CompileOptions train_only;
-    train_only.eval = false;
-    const Step step = build_steps(r, data, train_only).front();
-    const int64_t classes = step_config(r, data).model.classes;
-    TrainingCheck check;
-    check.recipe = builtin.name;
-    check.steps = steps;
-    try {
-      const ShortRun expected = train_shortly(find_backend("cpu"), {}, step, classes, steps);
-      const ShortRun first = train_shortly(backend, options, step, classes, steps),
-                     second = train_shortly(backend, options, step, classes, steps);
-      for (size_t i = 0; i < expected.losses.size(); ++i)
-        check.loss_error = std::max(check.loss_error, std::abs(first.losses[i] - expected.losses[i]) /
-                                                          std::max(1.0, std::abs(expected.losses[i])));
-      check.repeats = first.losses == second.losses && first.state == second.state;
-    } catch (const DeviceError& e) {
-      check.failure = e.what();
-    }
-    out.push_back(std::move(check));
+    const Recipe r = parse_recipe(builtin.text, std::string(builtin.name));
+    out.push_back(check_training(tiny_twin(r), backend, options, steps));
+    out.back().recipe = builtin.name;
   }
   return out;
 }

@@ -28,11 +28,13 @@ std::vector<GraphVerdict> selftest_passes(std::span<const PassEntry> passes, con
 struct TrainingCheck {
   std::string recipe;
   int steps = 0;
-  double loss_error = 0;  // largest, relative
-  bool repeats = true;    // losses and state are the same bits the second time
-  std::string failure;    // the device gave up
+  double loss_error = 0;                         // largest, relative
+  std::vector<double> loss_errors, norm_errors;  // of each step: of the loss and of the gradient's norm
+  bool repeats = true;                           // losses and state are the same bits the second time
+  std::string failure;                           // the device gave up
   bool ok() const;
 };
+TrainingCheck check_training(const Recipe& tiny, const Backend&, const DeviceOptions&, int steps);
 std::vector<TrainingCheck> selftest_training(const Backend&, const DeviceOptions&, int steps = 6);
 
 // Inputs that make sense for a step graph: state from its first values (moments positive), labels and tokens in range,

@@ -27,6 +27,14 @@ StepConfig image_config(const char* family) {
   return c;
 }
 
+StepConfig resnet_config(int64_t depth, const char* stem, int64_t classes) {
+  StepConfig c = image_config("resnet");
+  c.model.depth = depth;
+  c.model.stem = stem;
+  c.model.classes = classes;
+  return c;
+}
+
 StepConfig gpt_config(int64_t vocab, int64_t positions, int64_t width, int64_t heads, int64_t layers) {
   StepConfig c;
   c.model.family = "gpt";
@@ -73,6 +81,18 @@ const std::vector<Workload>& workloads() {
        {DType::u8, {28, 28, 1}},
        128,
        40},
+      {"resnet18-cifar",
+       "ResNet-18 with the stem for small images, 32x32x3, batch 64, SGD with momentum",
+       resnet_config(18, "small", 10),
+       {DType::u8, {32, 32, 3}},
+       64,
+       4},
+      {"resnet50",
+       "ResNet-50 on 224x224x3, batch 16, SGD with momentum",
+       resnet_config(50, "imagenet", 1000),
+       {DType::u8, {224, 224, 3}},
+       16,
+       2},
       {"gpt-tiny",
        "2 layers, 128 wide, 64 tokens, batch 8, AdamW",
        gpt_config(256, 64, 128, 4, 2),

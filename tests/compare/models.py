@@ -94,7 +94,94 @@ class Gpt(nn.Module):
         return (self.ln_f(x) @ self.wte.weight.T).flatten(0, 1)
 
 
-FAMILIES = {"mlp": Mlp, "cnn": Cnn, "gpt": Gpt}
+class BasicBlock(nn.Module):
+    def __init__(self, inside, out, stride):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(inside, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out)
+        self.conv2, self.bn2 = nn.Conv2d(out, out, 3, 1, 1, bias=False), nn.BatchNorm2d(out)
+        self.downsample = None
+        if stride != 1 or inside != out:
+            self.downsample = nn.Sequential(nn.Conv2d(inside, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+
+    def forward(self, x):
+        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        return F.relu(y + (self.downsample(x) if self.downsample else x))
+
+
+class Resnet(nn.Module):
+    """ResNet-18 with torchvision's names and the stem for small images."""
+
+    def __init__(self, keys, shape, classes):
+        super().__init__()
+        assert keys["model.depth"] == 18 and keys["model.stem"] == "small"
+        base = round(64 * keys["model.scale"])
+        self.conv1, self.bn1 = nn.Conv2d(shape[2], base, 3, 1, 1, bias=False), nn.BatchNorm2d(base)
+        inside = base
+        for stage in range(4):
+            out = base << stage
+            setattr(self, f"layer{stage + 1}", nn.Sequential(BasicBlock(inside, out, 2 if stage else 1), BasicBlock(out, out, 1)))
+            inside = out
+        self.fc = nn.Linear(inside, classes)
+
+    def forward(self, x):
+        x = F.relu(self.bn1(self.conv1(x)))
+        for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
+            x = stage(x)
+        return self.fc(x.mean((2, 3)))
+
+
+class EncoderBlock(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.ln_1, self.self_attention = nn.LayerNorm(width, eps=1e-6), nn.MultiheadAttention(width, heads, batch_first=True)
+        self.ln_2 = nn.LayerNorm(width, eps=1e-6)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Dropout(0.0), nn.Linear(4 * width, width))
+
+    def forward(self, x):
+        y = self.ln_1(x)
+        x = x + self.self_attention(y, y, y, need_weights=False)[0]
+        return x + self.mlp(self.ln_2(x))
+
+
+class Encoder(nn.Module):
+    def __init__(self, keys, tokens):
+        super().__init__()
+        width = keys["model.width"]
+        self.pos_embedding = nn.Parameter(torch.randn(1, tokens, width) * 0.02)
+        self.layers = nn.ModuleDict({f"encoder_layer_{i}": EncoderBlock(width, keys["model.heads"])
+                                     for i in range(keys["model.layers"])})
+        self.ln = nn.LayerNorm(width, eps=1e-6)
+
+    def forward(self, x):
+        x = x + self.pos_embedding
+        for block in self.layers.values():
+            x = block(x)
+        return self.ln(x)
+
+
+class Vit(nn.Module):
+    """A vision transformer with torchvision's names."""
+
+    def __init__(self, keys, shape, classes):
+        super().__init__()
+        patch, width, self.pool = keys["model.patch"], keys["model.width"], keys["model.pool"]
+        tokens = (shape[0] // patch) * (shape[1] // patch)
+        self.conv_proj = nn.Conv2d(shape[2], width, patch, patch)
+        if self.pool == "token":
+            self.class_token = nn.Parameter(torch.randn(1, 1, width) * 0.1)
+            tokens += 1
+        self.encoder = Encoder(keys, tokens)
+        self.heads = nn.ModuleDict({"head": nn.Linear(width, classes)})
+
+    def forward(self, x):
+        x = self.conv_proj(x).flatten(2).transpose(1, 2)
+        if self.pool == "token":
+            x = torch.cat([self.class_token.expand(len(x), -1, -1), x], 1)
+        x = self.encoder(x)
+        return self.heads["head"](x[:, 0] if self.pool == "token" else x.mean(1))
+
+
+FAMILIES = {"mlp": Mlp, "cnn": Cnn, "resnet": Resnet, "vit": Vit, "gpt": Gpt}
 
 
 def build(keys, shape, classes, seed):

@@ -143,7 +143,7 @@ def train_lathe(keys, model, data, folder):
 def without_noise(name, array):
     """The gradient of attention's key bias is zero in exact arithmetic (softmax ignores a constant): f32 gives rounding
     errors, which Adam scales up to full steps. Everything else is compared."""
-    if ".attn.c_attn.bias" not in name:
+    if ".attn.c_attn.bias" not in name and ".in_proj_bias" not in name:
         return array
     q, _, v = np.split(array, 3)
     return np.concatenate([q, v])

@@ -1,0 +1,62 @@
+// Each model family through the recipe: its keys, its tiny twin, and a few steps that agree on `ref` and `cpu`.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "nn/model.h"
+#include "train/compile.h"
+#include "train/recipe_keys.h"
+#include "train/selftest.h"
+
+namespace lathe {
+namespace {
+
+struct FamilyCase {
+  const char* base;
+  Sets sets;
+};
+
+const std::vector<FamilyCase>& family_cases() {
+  static const std::vector<FamilyCase> cases{
+      {"mlp", {"model.family=resnet"}},
+      {"mlp",
+       {"model.family=resnet", "model.depth=50", "model.stem=imagenet", "model.zero_init=true", "model.dropout=0.2",
+        "data.source=synthetic", "data.shape=[224,224,3]", "data.classes=1000"}},
+      {"mlp", {"model.family=mobilenetv2"}},
+      {"mlp", {"model.family=efficientnet", "model.variant=1"}},
+      {"mlp", {"model.family=vit"}},
+      {"mlp", {"model.family=vit", "model.pool=mean", "model.patch=14", "model.feed_forward=100"}},
+      {"mlp", {"model.family=lstm", "model.layers=2", "model.dropout=0.1"}},
+      {"mlp", {"model.family=lstm", "model.cell=gru"}},
+      {"gpt_tiny",
+       {"model.norm=rms", "model.positions=rotary", "model.mlp=swiglu", "model.kv_heads=2", "model.bias=false",
+        "model.tied=false"}},
+  };
+  return cases;
+}
+
+TEST(Families, TheTableOfKeysNamesThemAll) {
+  const auto choices = find_recipe_key("model.family")->allowed.choices;
+  ASSERT_EQ(choices.size(), model_families().size());
+  for (size_t i = 0; i < choices.size(); ++i) EXPECT_EQ(choices[i], model_families()[i].name);
+}
+
+TEST(Families, TinyTwinsAreValidAndTrainAlikeOnRefAndCpu) {
+  for (const FamilyCase& c : family_cases()) {
+    const Recipe r = load_recipe(c.base, c.sets), tiny = tiny_twin(r);
+    SCOPED_TRACE(c.sets[0] + (c.sets.size() > 1 ? " " + c.sets[1] : ""));
+    EXPECT_EQ(parse_recipe(to_toml(r), "x.toml"), r);
+    ASSERT_NO_THROW(validate(tiny)) << to_toml(tiny);
+    EXPECT_EQ(tiny.model.family, r.model.family);
+    const TrainingCheck check = check_training(tiny, find_backend("ref"), {}, 3);
+    EXPECT_EQ(check.failure, "");
+    EXPECT_TRUE(check.repeats);
+    // Batch norms over a handful of values amplify rounding errors from step to step: the first one tells.
+    EXPECT_LT(check.loss_errors[0], 1e-4);
+    EXPECT_LT(check.norm_errors[0], 1e-2);
+    EXPECT_TRUE(std::isfinite(check.loss_error));
+  }
+}
+
+}  // namespace
+}  // namespace lathe
