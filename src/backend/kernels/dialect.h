@@ -16,6 +16,7 @@
 #define LOCAL_ID ((int)get_local_id(0))
 #define BARRIER() barrier(CLK_LOCAL_MEM_FENCE)
 #define MUL_HI(a, b) mul_hi(a, b)
+#define ABS_INTEGER(a) abs(a)  // written out it becomes an intrinsic that oclgrind does not know
 #define LATHE_INF INFINITY
 #define LATHE_NAN NAN
 #define FLOAT_BITS(x) as_uint(x)
@@ -32,6 +33,7 @@
 #define LOCAL_ID ((int)threadIdx.x)
 #define BARRIER() __syncthreads()
 #define MUL_HI(a, b) __umulhi(a, b)
+#define ABS_INTEGER(a) ((a) < 0 ? -(a) : (a))
 #define LATHE_INF __int_as_float(0x7f800000)
 #define LATHE_NAN __int_as_float(0x7fc00000)
 #define FLOAT_BITS(x) __float_as_uint(x)

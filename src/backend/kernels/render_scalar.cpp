@@ -86,7 +86,7 @@ std::string expression(const ScalarInstr& i, const std::string& a, const std::st
     case ScalarOp::select: return fmt::format("{} != 0 ? {} : {}", a, b, c);
     case ScalarOp::neg: return i.dtype == DType::u8 ? "(uchar)0" : fmt::format("-{}", a);
     case ScalarOp::abs:
-      return is_float(i.dtype) ? fmt::format("fabs({})", a) : fmt::format("({})({} < 0 ? -{} : {})", type, a, a, a);
+      return is_float(i.dtype) ? fmt::format("fabs({})", a) : fmt::format("({})ABS_INTEGER({})", type, a);
     case ScalarOp::exp: return fmt::format("exp({})", a);
     case ScalarOp::expm1: return fmt::format("expm1({})", a);
     case ScalarOp::log1p: return fmt::format("log1p({})", a);
