@@ -185,7 +185,8 @@ int write_texts(const char* source, const char* list, bool all_kernels) {
   const cuda::Api all = binding_api();
   for (const cuda::Api& api : {all, without_libraries(all), without_epilogues(all)}) {
     bound_to = &api;
-    const Target target = CudaBackend(&api).target({});
+    Target target = CudaBackend(&api).target({});
+    target.library_workspace = int64_t{32} << 20;  // as on Hopper: the simulator's cuDNN has one engine, which may want it
     for (const DType t : kPrecisions) use_recipes(target, cuda_kernels(), t, all_kernels, use_cuda, texts);
   }
   if (const auto reports = sim::take_reports(); !reports.empty()) throw DeviceError(reports[0]);
