@@ -147,6 +147,8 @@ def main():
     parser.add_argument("--table")
     parser.add_argument("--check")
     o = parser.parse_args()
+    if o.recipes and (o.table or o.check):
+        parser.error("the table is of all kernels: leave --recipes out")
     nvrtc = open_nvrtc(o.folder)
     bad, results = [], {}
     with tempfile.TemporaryDirectory() as folder:
