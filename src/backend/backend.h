@@ -37,6 +37,7 @@ class Stream;
 class Kernel {
  public:
   virtual ~Kernel() = default;
+  virtual void prepare() {}  // makes what run() launches; called once all kernels of all Programs are bound
   virtual void run(Stream&) = 0;
 };
 

@@ -280,7 +280,10 @@ std::vector<Sample> bench_cases(const OpDef& op) {
   Cases out;
   for (Sample& s : op.samples()) {
     bool empty = false;
-    for (const SampleInput& x : s.inputs) empty = empty || x.type.numel() == 0;
+    Types in;
+    for (const SampleInput& x : s.inputs) in.push_back(x.type);
+    for (const TensorType& t : in) empty = empty || t.numel() == 0;
+    for (const TensorType& t : op.infer(in, s.params.get())) empty = empty || t.numel() == 0;
     if (!empty) out.push_back(std::move(s));
   }
   return out;

@@ -88,6 +88,7 @@ TEST_P(OnBackend, AgreesWithTheReference) {
   const ConformanceReport r = run_conformance(*backend_, {});
   EXPECT_EQ(r.failed(), 0) << to_text(r);
   EXPECT_GT(r.passed(), 0);
+  EXPECT_EQ(r.declined(), 0) << to_text(r);
   std::cout << GetParam() << ": " << r.passed() << " passed, " << r.declined() << " declined\n";
 }
 

@@ -154,6 +154,8 @@ Executor::Executor(ProgramSet set, std::unique_ptr<Device> device, const Executo
     }
     bound_.push_back(std::move(bound));
   }
+  for (const auto& bound : bound_)
+    for (const auto& kernel : bound->kernels) kernel->prepare();
   for (size_t i = 0; i < bound_.size(); ++i)
     bound_[i]->recording = device_->record(set_.programs[i].name, [&](Stream& s) { work(i, s); });
   flush_denormals();

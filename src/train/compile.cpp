@@ -163,7 +163,9 @@ void check_fits(const Compiled& c) {
   if (const int64_t budget = c.recipe.memory.budget.bytes; budget > 0 && m.total() > budget)
     throw DeviceError(fmt::format("memory.budget: {} bytes are available, {}", budget, text()));
   if (device_bytes(c.target, m) > c.target.memory)
-    throw DeviceError(fmt::format("{} has {} bytes of memory, {}", c.target.name, c.target.memory, text()));
+    throw DeviceError(fmt::format("{} has {} bytes of memory, the run needs {} there (arena {}, staging {})",
+                                  c.target.name, c.target.memory, device_bytes(c.target, m), m.arena,
+                                  device_bytes(c.target, m) - m.arena));
 }
 
 Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileOptions& o) {

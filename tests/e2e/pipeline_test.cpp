@@ -54,7 +54,8 @@ TEST_F(OpenClPipeline, TheHostIsAhead) {
       }
       before = now;
     };
-    const TrainResult r = train(recipe(name, {}), o);
+    // mlp: the last batch of an epoch is half a one, whose Program runs for the first time long after the first step.
+    const TrainResult r = train(recipe(name, name == "mlp" ? Sets{"data.train_samples=120"} : Sets{}), o);
     EXPECT_EQ(r.in_steps.blocking, 0) << name;
     EXPECT_EQ(r.in_steps.allocations, 0) << name;
     EXPECT_GT(r.in_steps.pauses, 0) << name << ": the device was no bottleneck";

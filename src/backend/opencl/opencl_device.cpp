@@ -45,8 +45,8 @@ ProductTiles default_tiles(cl_device_id device, LaunchStyle style, const OpenClL
   return t;
 }
 
-// A bound node: its launches in order. Compiled at the first run, which is why the texts of a whole Program go into one
-// build; from then on run() only enqueues.
+// A bound node: its launches in order. Compiled when all are bound, which is why the texts of all Programs go into one
+// build; run() only enqueues.
 class OpenClKernel final : public Kernel {
  public:
   OpenClKernel(OpenClDevice& device, std::vector<KernelCall> calls, const KernelArgs& buffers) : device_(device) {
@@ -62,11 +62,16 @@ class OpenClKernel final : public Kernel {
     }
   }
 
-  void run(Stream& stream) override {
-    for (Launch& l : launches_) {
+  void prepare() override {
+    for (Launch& l : launches_)
       if (!l.kernel) prepare(l);
+  }
+
+  // Users that bind and run by themselves leave prepare() out.
+  void run(Stream& stream) override {
+    prepare();
+    for (Launch& l : launches_)
       static_cast<OpenClStream&>(stream).launch(l.kernel.get(), l.name, l.global, l.local);
-    }
   }
 
  private:
