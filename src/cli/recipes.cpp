@@ -8,18 +8,25 @@ namespace lathe::cli {
 void add_recipes(CLI::App& app, int&) {
   struct Options {
     std::string show;
-    bool keys = false, json = false;
+    bool keys = false, layers = false, json = false;
   };
   auto o = std::make_shared<Options>();
   CLI::App* cmd = app.add_subcommand("recipes", "List the built-in recipes, show one, or explain the keys");
   auto* name = cmd->add_option("NAME", o->show, "Print this recipe, to copy and change")->check(not_empty());
   auto* keys =
       cmd->add_flag("--keys", o->keys, "All recipe keys with defaults and meanings, as Markdown")->excludes(name);
-  cmd->add_flag("--json", o->json, "Print the list as JSON")->excludes(name)->excludes(keys);
+  auto* layers = cmd->add_flag("--layers", o->layers, "The layers of [[model.layers]] and their keys, as Markdown")
+                     ->excludes(name)
+                     ->excludes(keys);
+  cmd->add_flag("--json", o->json, "Print the list as JSON")->excludes(name)->excludes(keys)->excludes(layers);
   cmd->footer("Example: lathe recipes fashion_mnist > mine.toml && lathe train mine.toml");
   cmd->callback([o] {
     if (o->keys) {
       fmt::print("{}", recipe_reference());
+      return;
+    }
+    if (o->layers) {
+      fmt::print("{}", layer_reference());
       return;
     }
     if (!o->show.empty()) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "nn/layer_list.h"
+
 namespace lathe {
 namespace {
 
@@ -14,6 +16,7 @@ constexpr ModelFamily kFamilies[] = {
     {"vit", "transformer over patches of an image", InputForm::image, build_vit},
     {"lstm", "recurrent network over the rows of an image", InputForm::image, build_lstm},
     {"gpt", "decoder-only transformer: GPT-2, or in the manner of LLaMA", InputForm::tokens, build_gpt},
+    {"layers", "the layers of [[model.layers]], one after another", InputForm::image, build_layers},
 };
 
 }  // namespace
@@ -28,6 +31,11 @@ const ModelFamily& find_family(std::string_view name) {
   }
   throw UserError(fmt::format("model.family: expected one of {}, got \"{}\"", fmt::join(names, ", "), name),
                   Exit::bad_recipe);
+}
+
+InputForm input_form(const ModelConfig& c) {
+  if (c.family == "layers") return takes_tokens(c.layer_list) ? InputForm::tokens : InputForm::image;
+  return find_family(c.family).input;
 }
 
 }  // namespace lathe

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "nn/layer_spec.h"
 #include "nn/net.h"
 
 namespace lathe {
@@ -20,6 +21,7 @@ struct ModelConfig {
   bool batch_norm = true;
   std::string activation = "relu";
   int64_t layers = 4;
+  std::vector<LayerSpec> layer_list{};  // of the family "layers"
   int64_t heads = 4;
   int64_t width = 128;
   int64_t sequence = 128;
@@ -50,13 +52,14 @@ enum class InputForm {
 struct ModelFamily {
   std::string_view name;
   std::string_view doc;
-  InputForm input;
+  InputForm input;  // `layers`: see input_form
   // images: x is f32 [B, H, W, C], normalised; tokens: x is i32 [B, T]. Returns logits: [rows, classes].
   Value (*build)(Net&, const ModelConfig&, Value x);
 };
 
 std::span<const ModelFamily> model_families();
 const ModelFamily& find_family(std::string_view name);  // UserError listing the known ones
+InputForm input_form(const ModelConfig&);               // of the family; a list of layers decides by its first
 
 Value build_mlp(Net&, const ModelConfig&, Value x);
 Value build_cnn(Net&, const ModelConfig&, Value x);

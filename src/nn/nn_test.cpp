@@ -134,6 +134,7 @@ TEST(Steps, EveryFamilyBuildsValidGraphs) {
     c.model.sequence = 6;
     c.model.dropout = 0.1;
     c.model.scale = 0.125;
+    c.model.layer_list = {{"dense", {{"out", int64_t{0}}}}};
     c.optimizer = {.name = "adamw", .weight_decay = 0.1};
     c.clip_norm = 1;
     const TensorType sample =

@@ -26,12 +26,12 @@ class StepBuilder {
     batch_ = batch;
     Value x = b_.input({sample.dtype, Shape(shape)}, InputKind::batch, "x");
     rows_ = batch;
-    if (family.input == InputForm::tokens) rows_ *= x.dim(1);
+    if (input_form(c_.model) == InputForm::tokens) rows_ *= x.dim(1);
     if (net_.training()) {
       net_.key = step_input("key", DType::i64, {2});
       net_.index = b_.input({DType::i64, {batch}}, InputKind::batch, "index");
     }
-    if (family.input == InputForm::image) x = normalized(x);
+    if (input_form(c_.model) == InputForm::image) x = normalized(x);
     return family.build(net_, c_.model, x);
   }
 

@@ -43,7 +43,8 @@ StepConfig step_config(const Recipe& r, const DataSpec& data) {
              .dropout = r.model.dropout,
              .batch_norm = r.model.batch_norm,
              .activation = r.model.activation,
-             .layers = r.model.layers,
+             .layers = r.model.layers.count,
+             .layer_list = r.model.layers.list,
              .heads = r.model.heads,
              .width = r.model.width,
              .sequence = r.model.sequence,
@@ -117,12 +118,11 @@ size_t Compiled::program(std::string_view name) const {
 
 std::vector<Step> build_steps(const Recipe& r, const DataSpec& data, const CompileOptions& o) {
   const StepConfig c = step_config(r, data);
-  const ModelFamily& family = find_family(c.model.family);
-  if ((family.input == InputForm::tokens) != (data.sample.dtype == DType::i32))
+  if (takes_tokens(r) != (data.sample.dtype == DType::i32))
     throw_recipe_error(
         r, {"model.family", "data.source"},
         fmt::format("\"{}\" takes {}, data.source \"{}\" gives {}", c.model.family,
-                    family.input == InputForm::tokens ? "tokens" : "images", r.data.source, to_string(data.sample)));
+                    takes_tokens(r) ? "tokens" : "images", r.data.source, to_string(data.sample)));
   std::vector<Step> steps;
   const auto add = [&](Step s, std::string name) {
     s.graph.name = std::move(name);

@@ -28,6 +28,14 @@ const std::vector<FamilyCase>& family_cases() {
       {"mlp", {"model.family=vit", "model.pool=mean", "model.patch=14", "model.feed_forward=100"}},
       {"mlp", {"model.family=lstm", "model.layers=2", "model.dropout=0.1"}},
       {"mlp", {"model.family=lstm", "model.cell=gru"}},
+      {"mlp",
+       {"model.family=layers",
+        "model.layers=[{type=\"conv\",out=32,name=\"a\"},{type=\"conv\",out=32,add=\"a\",activation=\"relu\"},"
+        "{type=\"max_pool\",kernel=4},{type=\"batch_norm\"},{type=\"max_pool\",kernel=4},{type=\"dense\",out=0}]"}},
+      {"gpt_tiny",
+       {"model.family=layers",
+        "model.layers=[{type=\"embedding\",width=32},{type=\"positions\"},{type=\"transformer\",causal=true},"
+        "{type=\"dense\",out=0}]"}},
       {"gpt_tiny",
        {"model.norm=rms", "model.positions=rotary", "model.mlp=swiglu", "model.kv_heads=2", "model.bias=false",
         "model.tied=false"}},

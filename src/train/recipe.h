@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/shape.h"
+#include "nn/layer_spec.h"
 
 namespace lathe {
 
@@ -59,6 +60,13 @@ struct DataRecipe {
   friend bool operator==(const DataRecipe&, const DataRecipe&) = default;
 };
 
+// A number of equal layers, or a list of layers of one's own.
+struct LayersRecipe {
+  int64_t count = 4;
+  std::vector<LayerSpec> list{};
+  friend bool operator==(const LayersRecipe&, const LayersRecipe&) = default;
+};
+
 struct ModelRecipe {
   std::string family = "mlp";
   Ints hidden{512, 512};
@@ -67,7 +75,7 @@ struct ModelRecipe {
   double dropout = 0;
   bool batch_norm = true;
   std::string activation = "relu";
-  int64_t layers = 4;
+  LayersRecipe layers;
   int64_t heads = 4;
   int64_t width = 128;
   int64_t vocab = 256;

@@ -63,7 +63,8 @@ TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
       {"[model]\nhidden = \"x\"", "a.toml:2:10: model.hidden: expected a list of"},
       {"[model]\nhidden = [5, 1.5]", "a.toml:2:14: model.hidden[1]: expected a list of"},
       {"device = 3",
-       "a.toml:1:10: device.name: expected \"auto\", \"cpu\", \"ref\", \"opencl\", \"opencl:N\", \"cuda\" or \"cuda:N\", got 3"},
+       "a.toml:1:10: device.name: expected \"auto\", \"cpu\", \"ref\", \"opencl\", \"opencl:N\", \"cuda\" or "
+       "\"cuda:N\", got 3"},
       {"[optimizer]\nlr = \"fast\"", "a.toml:2:6: optimizer.lr: expected a number above 0 to 1000, got \"fast\""},
       {"[memory]\nbudget = \"5 apples\"",
        "a.toml:2:10: memory.budget: expected a size like \"512MiB\": a number of B, KiB, MiB, GiB, TiB (1024) or KB, "
@@ -100,12 +101,14 @@ TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
       {"[model]\nfamily = \"transformer\"",
        "a.toml:2:10: model.family: " + kOne +
            "\"mlp\", \"cnn\", \"resnet\", \"mobilenetv2\", \"efficientnet\", \"vit\", \"lstm\", \"gpt\", "
+           "\"layers\", "
            "got \"transformer\""},
       {"[model]\nfamily = \"resnt\"", "did you mean \"resnet\"?"},
       {"[train]\nupdate = \"after_al\"", "did you mean \"after_all\"?"},
       {"[checkpoint]\nverify = \"sizes\"", "did you mean \"size\"?"},
       {"device = \"opncl\"",
-       "a.toml:1:10: device.name: expected \"auto\", \"cpu\", \"ref\", \"opencl\", \"opencl:N\", \"cuda\" or \"cuda:N\", got "
+       "a.toml:1:10: device.name: expected \"auto\", \"cpu\", \"ref\", \"opencl\", \"opencl:N\", \"cuda\" or "
+       "\"cuda:N\", got "
        "\"opncl\"; did you mean "
        "\"opencl\"?"},
       {"device = \"opencl:\"", "device.name: expected"},
@@ -164,6 +167,36 @@ TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
        "a.toml:6:13: model.positions: expected an even model.width / model.heads for rotary positions, got 3"},
       {"[data]\nsource = \"text\"\n[model]\nfamily = \"gpt\"\nrotary_base = 5e5",
        "a.toml:5:15: model.rotary_base: has no effect: it is for model.positions = \"rotary\" only"},
+      // lists of layers
+      {"[model]\nfamily = \"layers\"", "a.toml:2:10: model.layers: expected [[model.layers]] tables"},
+      {"[model]\nfamily = \"layers\"\n[[model.layers]]\ntype = \"cnv\"\nout = 3",
+       "a.toml:4:8: model.layers[0]: unknown type of layer, known: conv, dense,"},
+      {"[model]\nfamily = \"layers\"\n[[model.layers]]\ntype = \"cnv\"\nout = 3",
+       "got \"cnv\"; did you mean \"conv\"?"},
+      {"[model]\nfamily = \"layers\"\n[[model.layers]]\ntype = \"conv\"\nout = 3\n  kernl = 5",
+       "a.toml:6:3: model.layers[0].kernl: unknown key of conv, known: out, kernel, stride, padding, dilation, groups, "
+       "bias, name, input, add, activation; did you mean \"kernel\"?"},
+      {"[model]\nfamily = \"layers\"\n[[model.layers]]\ntype = \"conv\"\nout = 3\nactivation = \"rlu\"",
+       "did you mean \"relu\"?"},
+      {"[model]\nfamily = \"layers\"\n[[model.layers]]\nout = 3",
+       "a.toml:3:1: model.layers[0]: expected type = one of"},
+      {"[model]\nfamily = \"layers\"\n[[model.layers]]\ntype = \"dense\"", "model.layers[0]: dense needs out"},
+      {"[model]\nfamily = \"layers\"\nlayers = [3]",
+       "a.toml:3:11: model.layers[0]: expected a table like { type = \"dense\", out = 10 }, got 3"},
+      {"[model]\nfamily = \"layers\"\nlayers = [{ type = \"dense\", out = 5 }]",
+       "a.toml:3:11: model.layers[0]: expected [N, 10] (a number for each class) as the output of the last layer, got "
+       "[N, 5]"},
+      {"[model]\nfamily = \"layers\"\n[[model.layers]]\ntype = \"global_pool\"\n[[model.layers]]\ntype = "
+       "\"max_pool\"",
+       "a.toml:5:1: model.layers[1]: max_pool: expected an image [N, height, width, channels], got [N, 1]"},
+      {"[model]\nfamily = \"layers\"\ndropout = 0.5\nlayers = [{ type = \"dense\", out = 10 }]",
+       "a.toml:3:11: model.dropout: has no effect: it is for a model.family other than \"layers\""},
+      {"[model]\nlayers = [{ type = \"dense\", out = 10 }]",
+       "a.toml:2:10: model.layers: expected model.family = \"layers\" for a list of layers, got \"mlp\""},
+      {"[model]\nfamily = \"vit\"\nlayers = [{ type = \"dense\", out = 10 }]",
+       "a.toml:3:10: model.layers: expected model.family = \"layers\" for a list of layers, got \"vit\""},
+      {"[model]\nfamily = \"layers\"\nlayers = [{ type = \"embedding\", width = 4 }, { type = \"dense\", out = 0 }]",
+       "data.source: expected \"text\" for model.family = \"layers\""},
       {"[optimizer]\nnesterov = true\nmomentum = 0",
        "a.toml:2:12: optimizer.nesterov: expected optimizer.momentum above 0"},
       {"[schedule]\nname = \"cosine\"\nmin_lr = 1.0",

@@ -13,7 +13,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kMaxCount = 1e12;  // keeps products of two counts within 64 bits
 
 constexpr std::string_view kSources[] = {"fashion_mnist", "synthetic", "text", "idx"};
-constexpr std::string_view kFamilies[] = {"mlp", "cnn", "resnet", "mobilenetv2", "efficientnet", "vit", "lstm", "gpt"};
+constexpr std::string_view kFamilies[] = {"mlp", "cnn",  "resnet", "mobilenetv2", "efficientnet",
+                                          "vit", "lstm", "gpt",    "layers"};
 constexpr std::string_view kActivations[] = {"relu", "gelu"};
 constexpr std::string_view kStems[] = {"small", "imagenet"};
 constexpr std::string_view kVitPools[] = {"token", "mean"};
@@ -79,6 +80,15 @@ constexpr KeyUse kVit{[](const Recipe& r) { return r.model.family == "vit"; }, "
 constexpr KeyUse kLstm{[](const Recipe& r) { return r.model.family == "lstm"; }, "model.family = \"lstm\""};
 constexpr KeyUse kTransformers{[](const Recipe& r) { return r.model.family == "gpt" || r.model.family == "vit"; },
                                "model.family = \"gpt\" or \"vit\""};
+constexpr KeyUse kLayered{[](const Recipe& r) {
+                            return r.model.family == "gpt" || r.model.family == "vit" || r.model.family == "lstm" ||
+                                   r.model.family == "layers";
+                          },
+                          "model.family = \"gpt\", \"vit\", \"lstm\" or \"layers\""};
+constexpr KeyUse kNotLayers{[](const Recipe& r) { return r.model.family != "layers"; },
+                            "a model.family other than \"layers\" (which has layers of type dropout)"};
+constexpr KeyUse kTokens{[](const Recipe& r) { return takes_tokens(r); },
+                         "model.family = \"gpt\", or layers that begin with an embedding"};
 constexpr KeyUse kStacks{
     [](const Recipe& r) { return r.model.family == "gpt" || r.model.family == "vit" || r.model.family == "lstm"; },
     "model.family = \"gpt\", \"vit\" or \"lstm\""};
@@ -145,18 +155,19 @@ constexpr RecipeKey kKeys[] = {
      "cnn: channels of each stage; a stage halves the image"},
     {KEY(model.dense), kFree, kWhat, kCnn, range(0, 1 << 20),
      "cnn: width of the dense layer before the output; 0: none"},
-    {KEY(model.dropout), kFree, kWhat, kAlways, below(0, 1), "part of activations dropped while training"},
+    {KEY(model.dropout), kFree, kWhat, kNotLayers, below(0, 1), "part of activations dropped while training"},
     {KEY(model.batch_norm), kFree, kWhat, kCnn, {}, "cnn: batch normalisation after each convolution"},
     {KEY(model.activation), kFree, kWhat, kMlpOrCnn, one_of(kActivations), "nonlinearity"},
-    {KEY(model.layers), kFree, kWhat, kStacks, range(1, 1024), "gpt, vit, lstm: number of blocks or layers"},
+    {KEY(model.layers), kFree, kWhat, kLayered, list(range(1, 1024), 0, 1000),
+     "gpt, vit, lstm: number of blocks or layers; layers: the list of [[model.layers]]"},
     {KEY(model.heads), kFree, kWhat, kTransformers, range(1, 1024),
      "gpt, vit: attention heads; must divide model.width"},
     {KEY(model.width), kFree, kWhat, kStacks, range(1, 1 << 20),
      "gpt, vit: width of the residual stream; lstm: of the state"},
     {KEY(model.feed_forward), kFree, kWhat, kTransformers, range(0, 1 << 20),
      "gpt, vit: width inside of the feed-forward layers; 0: 4 times model.width, with swiglu 8 / 3 times"},
-    {KEY(model.vocab), kFree, kWhat, kGpt, range(2, 1 << 24), "gpt: number of tokens; bytes need 256, ASCII text 128"},
-    {KEY(model.sequence), kFree, kWhat, kGpt, range(1, 1 << 20), "gpt: number of positions"},
+    {KEY(model.vocab), kFree, kWhat, kTokens, range(2, 1 << 24), "number of tokens; bytes need 256, ASCII text 128"},
+    {KEY(model.sequence), kFree, kWhat, kTokens, range(1, 1 << 20), "number of positions"},
     {KEY(model.norm), kFree, kWhat, kGpt, one_of(kNorms), "gpt: layer norm, or LLaMA's root-mean-square norm"},
     {KEY(model.positions), kFree, kWhat, kGpt, one_of(kPositions),
      "gpt: a learned table of positions, or queries and keys turned by their position"},

@@ -14,7 +14,7 @@
 
 namespace lathe {
 
-using RecipeField = std::variant<bool*, int64_t*, double*, std::string*, Ints*, Doubles*, ByteSize*>;
+using RecipeField = std::variant<bool*, int64_t*, double*, std::string*, Ints*, Doubles*, ByteSize*, LayersRecipe*>;
 
 // What a value may be. For lists the range holds for each item.
 struct Allowed {

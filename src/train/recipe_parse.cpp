@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <type_traits>
 
 #include "base/error.h"
@@ -34,6 +35,7 @@ class Reader {
   void walk(const toml::table& table, const std::string& prefix);
   void visit(const std::string& path, const toml::node& node, RecipeOrigin key_origin);
   void assign(const RecipeKey& key, const toml::node& node);
+  bool read_layers(const std::string& path, const toml::array& array, std::vector<LayerSpec>& out);
   void check(const RecipeKey& key, RecipeOrigin origin);
   void unknown(const std::string& path, RecipeOrigin origin);
   bool check_nesting(std::string_view text);
@@ -184,6 +186,16 @@ void Reader::assign(const RecipeKey& key, const toml::node& node) {
           }
           *p = std::move(items);
           return true;
+        } else if constexpr (std::is_same_v<T, LayersRecipe>) {
+          LayersRecipe layers;
+          if (const auto* array = node.as_array()) {
+            if (!read_layers(std::string(key.path), *array, layers.list)) return false;
+          } else if (!get_value(node, layers.count)) {
+            mismatch(node, "");
+            return false;
+          }
+          *p = std::move(layers);
+          return true;
         } else {
           if constexpr (std::is_same_v<T, std::string>) {
             // In --set a string needs no quotes, even when it reads like a number.
@@ -200,6 +212,68 @@ void Reader::assign(const RecipeKey& key, const toml::node& node) {
       key.field(recipe_));
   recipe_.origins.keys[std::string(key.path)] = origin;
   if (ok) check(key, origin);
+}
+
+// False when a layer is wrong, which is reported already.
+bool Reader::read_layers(const std::string& path, const toml::array& array, std::vector<LayerSpec>& out) {
+  const size_t before = errors_.count();
+  for (size_t i = 0; i < array.size(); ++i) {
+    const std::string at = fmt::format("{}[{}]", path, i);
+    const RecipeOrigin origin = origin_of(array[i].source());
+    const auto* table = array[i].as_table();
+    if (!table) {
+      errors_.add(origin, at,
+                  fmt::format("expected a table like {{ type = \"dense\", out = 10 }}, got {}", got(array[i])));
+      continue;
+    }
+    LayerSpec layer;
+    std::map<std::string, RecipeOrigin> origins;
+    RecipeOrigin of_type = origin;
+    for (const auto& [key, node] : *table) {
+      const std::string name(key.str());
+      bool flag = false;
+      int64_t integer = 0;
+      double number = 0;
+      std::string text;
+      LayerValue value;
+      if (get_value(node, flag))
+        value = flag;
+      else if (get_value(node, integer))
+        value = integer;
+      else if (get_value(node, number))
+        value = number;
+      else if (get_value(node, text))
+        value = text;
+      else {
+        errors_.add(origin_of(node.source()), at + "." + name,
+                    fmt::format("expected a single value, got {}", got(node)));
+        continue;
+      }
+      origins[name] = origin_of(key.source());
+      if (name == "type") {
+        of_type = origin_of(node.source());
+        if (const auto* word = std::get_if<std::string>(&value))
+          layer.type = *word;
+        else
+          layer.type = got(node);
+      } else {
+        layer.keys.emplace_back(name, std::move(value));
+      }
+    }
+    recipe_.origins.keys[at] = origin;
+    for (const LayerProblem& p : check_layer(layer)) {
+      std::string hint;
+      if (const auto word = did_you_mean(p.wrong, p.words); !p.wrong.empty() && word)
+        hint = fmt::format("; did you mean \"{}\"?", *word);
+      const std::string got_type = p.key.empty() && !p.words.empty() && !layer.type.empty()
+                                       ? fmt::format(", got \"{}\"", shown(layer.type))
+                                       : "";
+      const RecipeOrigin where = p.key.empty() ? of_type : origins[p.key];
+      errors_.add(where, p.key.empty() ? at : at + "." + p.key, p.message + got_type + hint);
+    }
+    out.push_back(normalized(layer));
+  }
+  return errors_.count() == before;
 }
 
 void Reader::check(const RecipeKey& key, RecipeOrigin origin) {

@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "nn/model.h"
+#include "base/error.h"
+#include "nn/layer_list.h"
 #include "train/recipe_keys.h"
 
 namespace lathe {
@@ -51,13 +52,54 @@ void check_data(const Recipe& r, RuleReport& report) {
   if (const Ints shape = known_image_shape(r); !shape.empty()) check_image_rules(r, shape, report);
 }
 
+// Builds the net of a list once, for its shapes alone. `sample`: of the input as the net sees it.
+void check_layer_list(const Recipe& r, const TensorType& sample, RuleReport& report) {
+  ModelConfig c;
+  c.family = "layers";
+  c.layer_list = r.model.layers.list;
+  c.classes = takes_tokens(r) ? r.model.vocab : r.data.classes;
+  Builder b("layers");
+  Net net(b, Mode::eval);
+  try {
+    build_layers(net, c, b.input(sample, InputKind::batch, "x"));
+  } catch (const LayerError& e) {
+    const std::string key = fmt::format("model.layers[{}]", e.index);
+    report.fail({key, "model.layers"}, e.what());
+  }
+}
+
+void check_tokens(const Recipe& r, RuleReport& report) {
+  if (r.data.sequence > r.model.sequence) {
+    report.fail({"data.sequence", "model.sequence"},
+                fmt::format("expected at most model.sequence = {}, got {}", r.model.sequence, r.data.sequence));
+  }
+  if (r.data.source == "text" && r.model.vocab > 256) {
+    report.fail({"model.vocab"}, fmt::format("expected at most 256 for byte tokens, got {}", r.model.vocab));
+  }
+  if (r.model.family == "layers") {
+    const int64_t length = r.data.sequence > 0 ? r.data.sequence : r.model.sequence;
+    check_layer_list(r, {DType::i32, {1, length}}, report);
+  }
+}
+
 void check_model(const Recipe& r, RuleReport& report) {
   const std::string_view family = r.model.family;
+  if (family == "layers" && r.model.layers.list.empty()) {
+    report.fail({"model.layers", "model.family"},
+                "expected [[model.layers]] tables for model.family = \"layers\", got none");
+    return;
+  }
+  if (family != "layers" && !r.model.layers.list.empty()) {
+    report.fail({"model.layers"},
+                fmt::format("expected model.family = \"layers\" for a list of layers, got \"{}\"", family));
+    return;
+  }
   if (family == "resnet") {
     constexpr int64_t kDepths[] = {18, 34, 50, 101};
     if (std::find(std::begin(kDepths), std::end(kDepths), r.model.depth) == std::end(kDepths))
       report.fail({"model.depth"}, fmt::format("expected 18, 34, 50 or 101, got {}", r.model.depth));
   }
+  if (takes_tokens(r)) check_tokens(r, report);
   if (family != "gpt" && family != "vit") return;
   if (r.model.width % r.model.heads != 0) {
     report.fail({"model.heads", "model.width"},
@@ -72,13 +114,6 @@ void check_model(const Recipe& r, RuleReport& report) {
     report.fail({"model.positions", "model.heads", "model.width"},
                 fmt::format("expected an even model.width / model.heads for rotary positions, got {}",
                             r.model.width / r.model.heads));
-  }
-  if (r.data.sequence > r.model.sequence) {
-    report.fail({"data.sequence", "model.sequence"},
-                fmt::format("expected at most model.sequence = {}, got {}", r.model.sequence, r.data.sequence));
-  }
-  if (r.data.source == "text" && r.model.vocab > 256) {
-    report.fail({"model.vocab"}, fmt::format("expected at most 256 for byte tokens, got {}", r.model.vocab));
   }
 }
 
@@ -119,7 +154,13 @@ void check_train(const Recipe& r, RuleReport& report) {
 
 }  // namespace
 
-bool takes_tokens(const Recipe& r) { return find_family(r.model.family).input == InputForm::tokens; }
+// Of any recipe, even one whose family is not known.
+bool takes_tokens(const Recipe& r) {
+  if (r.model.family == "layers") return takes_tokens(r.model.layers.list);
+  for (const ModelFamily& f : model_families())
+    if (f.name == r.model.family) return f.input == InputForm::tokens;
+  return false;
+}
 
 void check_image_rules(const Recipe& r, const Ints& shape, RuleReport& report) {
   const Doubles& mean = r.data.normalize.mean;
@@ -140,6 +181,8 @@ void check_image_rules(const Recipe& r, const Ints& shape, RuleReport& report) {
     report.fail({"model.patch"}, fmt::format("expected a divisor of the image sides {} and {}, got {}", shape[0],
                                              shape[1], r.model.patch));
   }
+  if (r.model.family == "layers" && !r.model.layers.list.empty() && !takes_tokens(r))
+    check_layer_list(r, {DType::f32, {1, shape[0], shape[1], shape[2]}}, report);
   const auto halvings = static_cast<int64_t>(r.model.channels.size());
   if (r.model.family == "cnn" && side >> halvings == 0) {
     report.fail({"model.channels"},

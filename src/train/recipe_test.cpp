@@ -144,6 +144,8 @@ TEST(Recipe, EachKeyIsPrintedCheckedAndCompared) {
             *p += "x";
           else if constexpr (std::is_same_v<T, ByteSize>)
             p->bytes += 5;
+          else if constexpr (std::is_same_v<T, LayersRecipe>)
+            p->count += 1;
           else if constexpr (std::is_same_v<T, Ints> || std::is_same_v<T, Doubles>)
             p->push_back(3);
           else

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/error.h"
 #include "train/recipe.h"
 #include "train/recipe_keys.h"
 
@@ -15,6 +16,32 @@ void at_most(Ints& values, size_t items, int64_t limit) {
 
 void resize_to_channels(Doubles& values, int64_t channels) {
   if (values.size() > 1) values.resize(static_cast<size_t>(channels), values.front());
+}
+
+bool fits(const Recipe& r) {
+  try {
+    validate(r);
+    return true;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
+// A list of layers with few channels on a small image, where it still fits together so; else on a larger one, else as
+// it is.
+void shrink_layers(Recipe& r) {
+  const std::vector<LayerSpec> whole = r.model.layers.list;
+  std::vector<LayerSpec> narrow = whole;
+  for (LayerSpec& layer : narrow)
+    for (auto& [key, value] : layer.keys)
+      if (auto* n = std::get_if<int64_t>(&value); n && (key == "out" || key == "width" || key == "feed_forward"))
+        at_most(*n, 8);
+  for (const auto& list : {narrow, whole})
+    for (const int64_t side : {8, 16, 28, 32, 64, 128, 224, 256}) {
+      r.model.layers.list = list;
+      if (!takes_tokens(r)) r.data.shape[0] = r.data.shape[1] = side;
+      if (fits(r)) return;
+    }
 }
 
 }  // namespace
@@ -53,7 +80,7 @@ Recipe tiny_twin(const Recipe& recipe) {
 
   at_most(r.model.hidden, 2, 8);
   at_most(r.model.dense, 8);
-  at_most(r.model.layers, 2);
+  at_most(r.model.layers.count, 2);
   at_most(r.model.heads, 2);
   at_most(r.model.kv_heads, 1);
   r.model.width = 4 * r.model.heads;
@@ -72,6 +99,7 @@ Recipe tiny_twin(const Recipe& recipe) {
   at_most(r.train.eval_batch, 4);
   at_most(r.checkpoint.every_steps, 2);
   r.memory.budget = {};
+  if (r.model.family == "layers") shrink_layers(r);
   reset_unused(r);
   return r;
 }

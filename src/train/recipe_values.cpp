@@ -57,6 +57,26 @@ std::string list_text(const std::vector<T>& items, F&& item_text) {
   return text + "]";
 }
 
+// A layer as a TOML inline table.
+std::string layer_table_text(const LayerSpec& layer) {
+  std::string text = "{ type = " + quote_toml(layer.type);
+  for (const auto& [key, value] : layer.keys) {
+    text += fmt::format(", {} = ", key);
+    std::visit(
+        [&](const auto& v) {
+          using T = std::decay_t<decltype(v)>;
+          if constexpr (std::is_same_v<T, std::string>)
+            text += quote_toml(v);
+          else if constexpr (std::is_same_v<T, double>)
+            text += number_text(v);
+          else
+            text += fmt::format("{}", v);
+        },
+        value);
+  }
+  return text + " }";
+}
+
 // Edit distance with transpositions (optimal string alignment), ignoring case.
 int edit_distance(std::string_view a, std::string_view b) {
   constexpr size_t kMax = 80;
@@ -95,7 +115,7 @@ std::string_view last_part(std::string_view path) { return path.substr(path.rfin
 
 std::string type_name(const RecipeKey& key) {
   static constexpr const char* kNames[] = {"boolean",          "integer",         "number", "string",
-                                           "list of integers", "list of numbers", "size"};
+                                           "list of integers", "list of numbers", "size",   "integer or tables"};
   static_assert(std::size(kNames) == std::variant_size_v<RecipeField>);
   Recipe recipe;
   return kNames[key.field(recipe).index()];
@@ -117,6 +137,8 @@ std::string allowed_text(const RecipeKey& key) {
           return fmt::format("a list of {}integers{}", items_text(allowed), range_text(allowed));
         } else if constexpr (std::is_same_v<T, Doubles>) {
           return fmt::format("a list of {}numbers{}", items_text(allowed), range_text(allowed));
+        } else if constexpr (std::is_same_v<T, LayersRecipe>) {
+          return fmt::format("an integer{}, or a list of up to {} layers", range_text(allowed), allowed.max_items);
         } else if constexpr (std::is_same_v<T, ByteSize>) {
           return "a size like \"512MiB\": a number of B, KiB, MiB, GiB, TiB (1024) or KB, MB, GB, TB (1000)";
         } else if (!allowed.choices.empty()) {
@@ -148,6 +170,8 @@ std::string value_text(const RecipeKey& key, const Recipe& recipe) {
           return list_text(*p, [](int64_t item) { return std::to_string(item); });
         } else if constexpr (std::is_same_v<T, Doubles>) {
           return list_text(*p, number_text);
+        } else if constexpr (std::is_same_v<T, LayersRecipe>) {
+          return p->list.empty() ? std::to_string(p->count) : list_text(p->list, layer_table_text);
         } else {
           return quote_toml(size_text(*p));
         }
@@ -175,6 +199,11 @@ std::optional<BadValue> check_value(const RecipeKey& key, const Recipe& recipe) 
             if (in_range(allowed, static_cast<double>((*p)[i]))) continue;
             return BadValue{number_text(static_cast<double>((*p)[i])), i};
           }
+        } else if constexpr (std::is_same_v<T, LayersRecipe>) {
+          if (!in_range(allowed, static_cast<double>(p->count))) return bad();
+          if (p->list.size() > allowed.max_items) return BadValue{fmt::format("{} layers", p->list.size()), {}};
+          for (size_t i = 0; i < p->list.size(); ++i)
+            if (!check_layer(p->list[i]).empty()) return BadValue{layer_table_text(p->list[i]), i};
         } else if constexpr (std::is_same_v<T, ByteSize>) {
           if (p->bytes < 0) return bad();
         }

@@ -1,0 +1,68 @@
+// A network as a list of layers: what [[model.layers]] of a recipe becomes. The types of layers, their keys and their
+// help stand in one table (layer_spec.cpp); checks, printing and the reference are derived from it, and layer_list.cpp
+// builds the graph.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace lathe {
+
+using LayerValue = std::variant<bool, int64_t, double, std::string>;
+
+struct LayerSpec {
+  std::string type;
+  std::vector<std::pair<std::string, LayerValue>> keys;  // without `type`
+  friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
+};
+
+enum class LayerKind { boolean, integer, number, text, choice, padding };
+
+struct LayerKey {
+  std::string_view name;
+  LayerKind kind;
+  double value;           // what it is where it is not given: booleans as 0 and 1; padding: -1 is "same"
+  std::string_view word;  // the same for texts and choices
+  bool required;
+  double min, max;
+  std::span<const std::string_view> choices;
+  std::string_view help;
+};
+
+struct LayerType {
+  std::string_view name;
+  std::string_view doc;
+  std::vector<LayerKey> keys;
+};
+
+std::span<const LayerType> layer_types();
+std::span<const LayerKey> common_layer_keys();  // of every type: name, input, add, activation
+const LayerType* find_layer_type(std::string_view name);
+
+// What is wrong with a layer by itself; `key` is empty where the type is. `words` are what may have been meant.
+struct LayerProblem {
+  std::string key, message;
+  std::string wrong;
+  std::vector<std::string_view> words;
+};
+std::vector<LayerProblem> check_layer(const LayerSpec&);
+
+// Keys in the order of the table, without those that say what holds anyway: equal layers become equal.
+LayerSpec normalized(const LayerSpec&);
+
+// The value of a key: as given, else the table's.
+int64_t layer_integer(const LayerSpec&, std::string_view key);
+double layer_number(const LayerSpec&, std::string_view key);
+bool layer_flag(const LayerSpec&, std::string_view key);
+std::string layer_text(const LayerSpec&, std::string_view key);
+int64_t layer_padding(const LayerSpec&, std::string_view key);  // -1: "same"
+
+std::string layer_reference();  // all types and keys as Markdown
+
+}  // namespace lathe
