@@ -13,23 +13,27 @@ std::vector<std::string> with_device(std::vector<std::string> sets, const std::s
   return sets;
 }
 
+Which which(bool best) { return best ? Which::best : Which::newest; }
+
 }  // namespace
 
 void add_eval(CLI::App& app, int&) {
   struct Options {
     std::string run, device;
     std::vector<std::string> sets;
-    bool json = false;
+    bool json = false, best = false;
   };
   auto o = std::make_shared<Options>();
-  CLI::App* cmd = app.add_subcommand("eval", "Loss and accuracy of a run's newest valid checkpoint on its test data");
+  CLI::App* cmd =
+      app.add_subcommand("eval", "Loss and accuracy of a run's newest valid (or best) checkpoint on its test data");
   cmd->add_option("RUN", o->run, "Run directory")->required();
   cmd->add_option("--set", o->sets, "Override a recipe key")->type_name("KEY=VALUE")->take_all()->expected(1);
   add_device_option(*cmd, o->device, "default: the run's");
+  cmd->add_flag("--best", o->best, "The checkpoint of the best evaluation (checkpoint.best), not the newest");
   cmd->add_flag("--json", o->json, "Print the result as JSON");
   cmd->footer("Example: lathe eval runs/fashion_mnist-20260101-120000 --json");
   cmd->callback([o] {
-    const EvalResult r = evaluate(o->run, with_device(o->sets, o->device));
+    const EvalResult r = evaluate(o->run, with_device(o->sets, o->device), which(o->best));
     if (o->json)
       fmt::print("{}\n",
                  nlohmann::ordered_json{
@@ -46,7 +50,7 @@ void add_predict(CLI::App& app, int&) {
     std::string run, device;
     std::vector<std::string> inputs, sets;
     std::optional<int64_t> tokens;
-    bool json = false;
+    bool json = false, best = false;
   };
   auto o = std::make_shared<Options>();
   CLI::App* cmd = app.add_subcommand("predict", "Classes of images, or the continuation of a text");
@@ -58,11 +62,12 @@ void add_predict(CLI::App& app, int&) {
   cmd->add_option("--tokens", o->tokens, "Text models: bytes to write; default: 64")->check(CLI::Range(1, 1 << 20));
   cmd->add_option("--set", o->sets, "Override a recipe key")->type_name("KEY=VALUE")->take_all()->expected(1);
   add_device_option(*cmd, o->device, "default: the run's");
+  cmd->add_flag("--best", o->best, "The checkpoint of the best evaluation (checkpoint.best), not the newest");
   cmd->add_flag("--json", o->json, "Print the result as JSON");
   cmd->footer("Example: lathe predict runs/fashion_mnist-20260101-120000 test:0-9");
   cmd->callback([o] {
     nlohmann::ordered_json all = nlohmann::ordered_json::array();
-    for (const Prediction& p : predict(o->run, o->inputs, with_device(o->sets, o->device), o->tokens)) {
+    for (const Prediction& p : predict(o->run, o->inputs, with_device(o->sets, o->device), o->tokens, which(o->best))) {
       const double best = p.probabilities[static_cast<size_t>(p.label)];
       if (o->json) {
         nlohmann::ordered_json j{

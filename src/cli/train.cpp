@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "train/lr_find.h"
 #include "train/progress.h"
 #include "train/report.h"
 #include "train/run_dir.h"
@@ -49,7 +50,9 @@ nlohmann::ordered_json to_json(const TrainResult& r) {
   return {{"out", r.out},
           {"device", r.device},
           {"preempted", r.preempted},
+          {"stopped_early", r.stopped_early},
           {"steps", r.steps},
+          {"best_step", r.best_step > 0 ? nlohmann::ordered_json(r.best_step) : nlohmann::ordered_json(nullptr)},
           {"loss", number(r.loss)},
           {"test_loss", number(r.eval_loss)},
           {"test_accuracy", number(r.accuracy)},
@@ -112,21 +115,54 @@ void report_run(const std::string& run, bool json) {
   }
 }
 
+void print_lr_find(const LrFind& f, bool json) {
+  const auto number = [](const std::optional<double>& v) {
+    return v ? nlohmann::ordered_json(*v) : nlohmann::ordered_json(nullptr);
+  };
+  if (json) {
+    nlohmann::ordered_json points = nlohmann::ordered_json::array();
+    for (const LrFindPoint& p : f.points) points.push_back({{"lr", p.lr}, {"loss", p.loss}, {"smooth", p.smooth}});
+    const nlohmann::ordered_json all{{"suggested", number(f.suggested)},
+                                     {"lowest", f.lowest},
+                                     {"exploded", f.exploded},
+                                     {"picture", f.picture},
+                                     {"table", f.table},
+                                     {"points", points}};
+    fmt::print("{}\n", all.dump(2));
+    return;
+  }
+  const auto row = [](const char* what, const std::string& value) { fmt::print("  {:<22} {}\n", what, value); };
+  if (f.suggested)
+    row("suggested", fmt::format("optimizer.lr = {:.2g} (the loss falls fastest there)", *f.suggested));
+  else
+    row("suggested", "nothing: the loss did not fall at any rate; look at the data and the model");
+  if (!f.points.empty()) row("lowest loss at", fmt::format("{:.2g} (too large to train with)", f.lowest));
+  row("sweep", fmt::format("{} steps, {}", f.points.size(),
+                           f.exploded ? "ended by an exploding loss" : "no explosion up to the largest rate"));
+  row("picture", f.picture);
+  row("table", f.table);
+}
+
 }  // namespace
 
 void add_train(CLI::App& app, int& exit) {
   struct Options {
     RecipeOptions recipe;
     std::string out;
-    bool resume = false, json = false, quiet = false;
+    bool resume = false, json = false, quiet = false, lr_find = false;
     std::vector<std::string> disabled;
   };
   auto o = std::make_shared<Options>();
   CLI::App* cmd = app.add_subcommand("train", "Train a recipe");
   o->recipe.add_to(*cmd);
   cmd->add_option("--out", o->out, "Run directory; default: runs/<recipe>-<time>")->check(not_empty());
-  cmd->add_flag("--resume", o->resume,
-                "Go on from the newest valid checkpoint of --out (default: the newest run of the recipe)");
+  CLI::Option* resume = cmd->add_flag(
+      "--resume", o->resume, "Go on from the newest valid checkpoint of --out (default: the newest run of the recipe)");
+  cmd->add_flag(
+         "--lr-find", o->lr_find,
+         "Train nothing: try learning rates from 1e-6 to 10 on some steps, suggest one, and write lr_find.svg and "
+         "lr_find.tsv to --out")
+      ->excludes(resume);
   cmd->add_option("--disable-pass", o->disabled, "Leave out an optional pass, e.g. fuse; may be repeated");
   cmd->add_flag("--json", o->json, "Print the result as JSON, and nothing else, on standard output");
   cmd->add_flag("-q,--quiet", o->quiet, "No progress, no report.html");
@@ -148,6 +184,13 @@ void add_train(CLI::App& app, int& exit) {
         o->resume && o->recipe.recipe.empty() && !t.out.empty() && fs::exists(fs::path(t.out) / "recipe.toml");
     const Recipe r = own ? load_run_recipe(t.out, o->recipe.all_sets()) : o->recipe.load();
     if (t.out.empty()) t.out = o->resume ? newest_run_directory(r.name) : new_run_directory(r.name);
+    if (o->lr_find) {
+      LrFindOptions find;
+      find.out = t.out;
+      find.compile = t.compile;
+      print_lr_find(find_learning_rate(r, find), o->json);
+      return;
+    }
     const TrainResult result = train(r, t);
     io::PosixFs files;
     if (!result.unchanged) replace_text(files, io::join_path(t.out, "summary.json"), to_json(result).dump(2) + "\n");

@@ -92,5 +92,17 @@ TEST(Report, StackReachesTheSum) {
   EXPECT_EQ(s.find(">5</text>"), std::string::npos) << s;
 }
 
+TEST(Svg, LogarithmicChartsAsFiles) {
+  LineChart c{"rate", "loss", {{"loss", {0, 1e-3, 1e-2, 1e-1}, {9, 3, 2, 1}}}, true, {{1e-2, "here < there"}}};
+  const std::string s = svg_file(c);
+  EXPECT_EQ(s.find("<svg xmlns='http://www.w3.org/2000/svg'"), 0u) << s;
+  EXPECT_NE(s.find("here &lt; there"), std::string::npos);
+  EXPECT_NE(s.find("points='62.0,14.0 344.0,135.0 626.0,256.0 '"), std::string::npos) << s;  // decades are equally wide
+  // XML: every attribute is quoted.
+  for (size_t i = s.find('='); i != s.npos; i = s.find('=', i + 1)) EXPECT_EQ(s[i + 1], '\'') << s.substr(i - 10, 30);
+  c.lines[0].y.assign(4, std::nan(""));
+  EXPECT_EQ(svg_file(c), "");
+}
+
 }  // namespace
 }  // namespace lathe::io

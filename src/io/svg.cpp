@@ -55,24 +55,25 @@ std::string frame(const Axis& x, const Axis& y, std::string_view x_label, std::s
   std::string s;
   for (const double v : x.ticks())
     s += fmt::format(
-        "<line class=grid x1={0:.1f} x2={0:.1f} y1={1} y2={2}></line><text x={0:.1f} y={3} "
-        "text-anchor=middle>{4}</text>",
+        "<line class='grid' x1='{0:.1f}' x2='{0:.1f}' y1='{1}' y2='{2}'></line><text x='{0:.1f}' y='{3}' "
+        "text-anchor='middle'>{4}</text>",
         x.at(v), kTop, kHeight - kBottom, kHeight - kBottom + 16, short_number(v));
   for (const double v : y.ticks())
     s += fmt::format(
-        "<line class=grid x1={1} x2={2} y1={0:.1f} y2={0:.1f}></line><text x={3} y={4:.1f} "
-        "text-anchor=end>{5}</text>",
+        "<line class='grid' x1='{1}' x2='{2}' y1='{0:.1f}' y2='{0:.1f}'></line><text x='{3}' y='{4:.1f}' "
+        "text-anchor='end'>{5}</text>",
         y.at(v), kLeft, kWidth - kRight, kLeft - 6, y.at(v) + 4, short_number(v));
-  s += fmt::format("<text x={} y={} text-anchor=middle>{}</text>", (kLeft + kWidth - kRight) / 2, kHeight - 8,
+  s += fmt::format("<text x='{}' y='{}' text-anchor='middle'>{}</text>", (kLeft + kWidth - kRight) / 2, kHeight - 8,
                    escape_html(x_label));
-  s += fmt::format("<text transform='translate(14 {}) rotate(-90)' text-anchor=middle>{}</text>",
+  s += fmt::format("<text transform='translate(14 {}) rotate(-90)' text-anchor='middle'>{}</text>",
                    (kTop + kHeight - kBottom) / 2, escape_html(y_label));
   return s;
 }
 
-std::string picture(double width, double height, const std::string& body, std::string_view label) {
-  return fmt::format("<svg viewBox='0 0 {} {}' role=img aria-label='{}'>{}</svg>", width, height, escape_html(label),
-                     body);
+std::string picture(double width, double height, const std::string& body, std::string_view label,
+                    std::string_view attributes = "") {
+  return fmt::format("<svg {}{}viewBox='0 0 {} {}' role='img' aria-label='{}'>{}</svg>", attributes,
+                     attributes.empty() ? "" : " ", width, height, escape_html(label), body);
 }
 
 std::string legend(const std::vector<std::string>& names) {
@@ -108,9 +109,18 @@ std::string short_number(double v) {
   return fmt::format("{:.3g}", v);
 }
 
-std::string line_chart(const LineChart& c) {
+namespace {
+
+struct Drawn {
+  std::string svg;  // empty: no finite point
+  std::vector<std::string> names;
+};
+
+Drawn draw_lines(const LineChart& c, std::string_view attributes) {
   double x_low = std::numeric_limits<double>::infinity(), x_high = -x_low, y_low = x_low, y_high = -x_low;
-  const auto drawn = [](const Line& l, size_t i) { return std::isfinite(l.x[i]) && std::isfinite(l.y[i]); };
+  const auto drawn = [&](const Line& l, size_t i) {
+    return std::isfinite(l.x[i]) && std::isfinite(l.y[i]) && (!c.log_x || l.x[i] > 0);
+  };
   for (const Line& l : c.lines) {
     LATHE_CHECK(l.x.size() == l.y.size(), "{}: {} places, {} values", l.name, l.x.size(), l.y.size());
     for (size_t i = 0; i < l.x.size(); ++i) {
@@ -119,8 +129,10 @@ std::string line_chart(const LineChart& c) {
       y_low = std::min(y_low, l.y[i]), y_high = std::max(y_high, l.y[i]);
     }
   }
-  if (!(x_low <= x_high)) return "";
-  const Axis x = fit(x_low, x_high, kLeft, kWidth - kRight), y = fit(y_low, y_high, kHeight - kBottom, kTop);
+  if (!(x_low <= x_high)) return {};
+  Axis x = fit(x_low, x_high, kLeft, kWidth - kRight);
+  if (c.log_x) x = {x_low, x_low < x_high ? x_high : 10 * x_low, kLeft, kWidth - kRight, true};
+  const Axis y = fit(y_low, y_high, kHeight - kBottom, kTop);
   std::string s = frame(x, y, c.x_label, c.y_label);
   std::vector<std::string> names;
   for (size_t k = 0; k < c.lines.size(); ++k) {
@@ -139,12 +151,41 @@ std::string line_chart(const LineChart& c) {
     if (count <= 60)
       for (size_t i = 0; i < l.x.size(); i += step)
         if (drawn(l, i))
-          s += fmt::format("<circle class='f{}' cx={:.1f} cy={:.1f} r=3><title>{} {}: {}</title></circle>",
+          s += fmt::format("<circle class='f{}' cx='{:.1f}' cy='{:.1f}' r='3'><title>{} {}: {}</title></circle>",
                            k % kColours, x.at(l.x[i]), y.at(l.y[i]), escape_html(c.x_label), short_number(l.x[i]),
                            short_number(l.y[i]));
     names.back() = fmt::format("{}{}", l.name.empty() ? "" : l.name + ", last: ", short_number(l.y[last]));
   }
-  return picture(kWidth, kHeight, s, c.y_label) + legend(names);
+  for (const ChartMark& m : c.marks) {
+    if (!(m.x >= x.low) || !(m.x <= x.high)) continue;
+    const double at = x.at(m.x);
+    const bool left = at > (kLeft + kWidth) / 2;
+    s += fmt::format(
+        "<line class='mark' x1='{0:.1f}' x2='{0:.1f}' y1='{1}' y2='{2}'></line><text x='{3:.1f}' y='{4}' "
+        "text-anchor='{5}'>{6}</text>",
+        at, kTop, kHeight - kBottom, left ? at - 5 : at + 5, kTop + 12, left ? "end" : "start", escape_html(m.text));
+  }
+  return {picture(kWidth, kHeight, s, c.y_label, attributes), std::move(names)};
+}
+
+}  // namespace
+
+std::string line_chart(const LineChart& c) {
+  const Drawn d = draw_lines(c, "");
+  return d.svg.empty() ? "" : d.svg + legend(d.names);
+}
+
+std::string svg_file(const LineChart& c) {
+  constexpr std::string_view kStyle =
+      "text{fill:#555;font:12px sans-serif}.grid{stroke:#ddd}.mark{stroke:#222;stroke-dasharray:3 3}"
+      ".line{fill:none;stroke-width:1.8;stroke-linejoin:round}.s0{stroke:#0072b2}.s1{stroke:#d55e00}.s2{stroke:#009e73}"
+      ".f0{fill:#0072b2}.f1{fill:#d55e00}.f2{fill:#009e73}";
+  std::string text = draw_lines(c, fmt::format("xmlns='http://www.w3.org/2000/svg' width='{}' height='{}'",
+                                               1.5 * kWidth, 1.5 * kHeight))
+                         .svg;
+  if (const size_t end = text.find('>'); end != text.npos)
+    text.insert(end + 1, fmt::format("<style>{}</style><rect width='100%' height='100%' fill='#fff'></rect>", kStyle));
+  return text;
 }
 
 std::string stack_chart(const StackChart& c) {
@@ -174,7 +215,7 @@ std::string stack_chart(const StackChart& c) {
     s += fmt::format("<polygon class='f{}' points='{}'></polygon>", k % kColours, points);
     for (size_t i = 0; i < n; ++i) top[i] -= c.values[k][i];
   }
-  s += fmt::format("<line class=mark x1={0:.1f} x2={0:.1f} y1={1} y2={2}></line>",
+  s += fmt::format("<line class='mark' x1='{0:.1f}' x2='{0:.1f}' y1='{1}' y2='{2}'></line>",
                    x.at(static_cast<double>(peak) + 0.5), kTop, kHeight - kBottom);
   return picture(kWidth, kHeight, s, c.y_label) + legend(c.names);
 }
@@ -196,7 +237,8 @@ std::string roofline_chart(const Roofline& r) {
     const double intensity = std::clamp(p.flops / p.bytes, x.low, x.high);
     const double rate = std::clamp(p.flops / p.seconds, y.low, y.high);
     s += fmt::format(
-        "<circle class='dot' cx={:.1f} cy={:.1f} r={:.1f}><title>{}\n{:.1f} us, {} flop/s, {} B/s</title></circle>",
+        "<circle class='dot' cx='{:.1f}' cy='{:.1f}' r='{:.1f}'><title>{}\n{:.1f} us, {} flop/s, {} "
+        "B/s</title></circle>",
         x.at(intensity), y.at(rate), 2.5 + 18 * std::sqrt(p.seconds / all), escape_html(p.name), 1e6 * p.seconds,
         short_number(p.flops / p.seconds), short_number(p.bytes / p.seconds));
   }
@@ -214,8 +256,8 @@ std::string confusion_chart(const std::vector<std::string>& labels, const std::v
     for (size_t column = 0; column < n; ++column) sum += counts[row * n + column];
     const double y = static_cast<double>(row) * cell, mid = y + cell / 2 + 4;
     if (n <= 40) {
-      s += fmt::format("<text x={} y={:.1f} text-anchor=end>{}</text>", kEdge - 6, mid, escape_html(labels[row]));
-      s += fmt::format("<text transform='translate({:.1f} {}) rotate(-50)' text-anchor=end>{}</text>",
+      s += fmt::format("<text x='{}' y='{:.1f}' text-anchor='end'>{}</text>", kEdge - 6, mid, escape_html(labels[row]));
+      s += fmt::format("<text transform='translate({:.1f} {}) rotate(-50)' text-anchor='end'>{}</text>",
                        kEdge + y + cell / 2 + 4, kSide - kEdge + 14, escape_html(labels[row]));
     }
     for (size_t column = 0; column < n; ++column) {
@@ -223,12 +265,14 @@ std::string confusion_chart(const std::vector<std::string>& labels, const std::v
       const double share = sum > 0 ? static_cast<double>(count) / static_cast<double>(sum) : 0;
       const double x = kEdge + static_cast<double>(column) * cell;
       s += fmt::format(
-          "<rect class={} fill-opacity={:.3f} x={:.1f} y={:.1f} width={:.1f} height={:.1f}><title>{} taken for {}: {} "
+          "<rect class='{}' fill-opacity='{:.3f}' x='{:.1f}' y='{:.1f}' width='{:.1f}' height='{:.1f}'><title>{} taken "
+          "for {}: {} "
           "({:.1f} %)</title></rect>",
           row == column ? "right" : "wrong", std::sqrt(share), x, y, cell, cell, escape_html(labels[row]),
           escape_html(labels[column]), count, 100 * share);
       if (n <= 12 && count > 0)
-        s += fmt::format("<text class=count x={:.1f} y={:.1f} text-anchor=middle>{}</text>", x + cell / 2, mid, count);
+        s += fmt::format("<text class='count' x='{:.1f}' y='{:.1f}' text-anchor='middle'>{}</text>", x + cell / 2, mid,
+                         count);
     }
   }
   return picture(kSide, kSide - kEdge + kLabels, s, "confusion matrix");

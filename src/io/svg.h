@@ -18,11 +18,19 @@ struct Line {
   std::vector<double> x, y;
 };
 
+struct ChartMark {
+  double x = 0;
+  std::string text;
+};
+
 struct LineChart {
   std::string x_label, y_label;
   std::vector<Line> lines;
+  bool log_x = false;                 // places that are not positive are left out
+  std::vector<ChartMark> marks = {};  // vertical lines
 };
 std::string line_chart(const LineChart&);  // "" when there is no finite point
+std::string svg_file(const LineChart&);    // the same as a file of its own, without the legend
 
 // Bytes over launches: series lie on each other. values[i] belongs to names[i]; all have the same length.
 struct StackChart {

@@ -2,7 +2,10 @@
 // Layers are functions of (Net&, name, inputs...); names of state follow PyTorch's.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ir/builder.h"
@@ -33,11 +36,19 @@ struct StateSpec {
   InputKind kind = InputKind::param;
   Init init;
   FileLayout file;
+  std::string like = {};  // another state whose first value this one has too; empty: its own
 };
+
+// Averages of the weights over steps are state beside them, named "average." and the weight's name.
+inline constexpr std::string_view kAveragePrefix = "average.";
+StateSpec average_of(const StateSpec&);
 
 class Net {
  public:
-  Net(Builder& b, Mode mode) : b_(b), mode_(mode) {}
+  using Known = std::map<std::string, Value, std::less<>>;  // state by name
+
+  // `known` state is used as it is given: no input is made for it.
+  Net(Builder& b, Mode mode, Known known = {}) : b_(b), mode_(mode), known_(std::move(known)) {}
 
   Builder& builder() { return b_; }
   Mode mode() const { return mode_; }
@@ -48,20 +59,28 @@ class Net {
   // The step writes `now` to the buffer when it accepts the step (finite loss and gradients).
   void update_buffer(Value buffer, Value now) { buffer_updates_.push_back({buffer, now}); }
 
+  // From now on state for which it is true is read from its average.
+  void read_averages(std::function<bool(const StateSpec&)> averaged) { averaged_ = std::move(averaged); }
+
   // Random ops: key = {seed, step}, index = global sample indices; set by the step before the model is built.
   Value key, index;
   int64_t next_stream() { return stream_++; }
 
   const std::vector<StateSpec>& specs() const { return specs_; }
   const std::vector<Value>& params() const { return params_; }
+  const std::vector<Value>& values() const { return values_; }  // of specs(), in its order
   const std::vector<std::pair<Value, Value>>& buffer_updates() const { return buffer_updates_; }
 
  private:
+  Value state(StateSpec);
+
   Builder& b_;
   Mode mode_;
+  Known known_;
+  std::function<bool(const StateSpec&)> averaged_;
   int64_t stream_ = 1;
   std::vector<StateSpec> specs_;
-  std::vector<Value> params_;
+  std::vector<Value> params_, values_;
   std::vector<std::pair<Value, Value>> buffer_updates_;
 };
 

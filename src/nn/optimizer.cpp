@@ -1,68 +1,62 @@
 #include "nn/optimizer.h"
 
-#include <cmath>
+#include <fmt/format.h>
 
+#include <algorithm>
+
+#include "nn/optimizers/rules.h"
 #include "ops/cast.h"
 #include "ops/elementwise.h"
 
 namespace lathe {
 namespace {
 
-// 1 - beta^t without cancellation: -expm1(z) = 2 r / (1 + r) with r = tanh(-z / 2), z = t log(beta).
-Value one_minus_power(double beta, Value t) {
-  const Value r = tanh(t * (-0.5 * std::log(beta)));
-  return r * 2.0 / (r + 1.0);
+const OptimizerRule& rule_of(const std::string& name) {
+  const OptimizerRule* rule = find_optimizer(name);
+  LATHE_USER_CHECK(rule, "optimizer.name: expected one of {}, got \"{}\"", fmt::join(kOptimizerNames, ", "), name);
+  return *rule;
 }
 
 }  // namespace
 
-Optimizer::Optimizer(Builder& b, const OptimizerConfig& config, const std::vector<StateSpec>& params)
-    : b_(b), config_(config) {
-  const bool adam = config.name == "adam" || config.name == "adamw";
-  LATHE_USER_CHECK(adam || config.name == "sgd", "optimizer.name: expected sgd, adam or adamw, got \"{}\"",
-                   config.name);
-  if (adam) count_ = new_state("optimizer.step", {DType::i32, {}});
-  for (const StateSpec& p : params) {
-    Values moments;
-    if (adam) {
-      moments.push_back(new_state(p.name + ".exp_avg", p.type));
-      moments.push_back(new_state(p.name + ".exp_avg_sq", p.type));
-    } else if (config.momentum > 0) {
-      moments.push_back(new_state(p.name + ".momentum_buffer", p.type));
-    }
-    for (size_t k = specs_.size() - moments.size(); k < specs_.size(); ++k) specs_[k].file = p.file;
-    moments_.push_back(std::move(moments));
-  }
+const OptimizerRule* find_optimizer(std::string_view name) {
+  const auto* found = std::ranges::find(kOptimizerRules, name, &OptimizerRule::name);
+  return found == std::end(kOptimizerRules) ? nullptr : found;
 }
 
-Value Optimizer::new_state(const std::string& name, const TensorType& type) {
-  specs_.push_back({name, type, InputKind::optimizer, Init::constant(0), {}});
-  return b_.input(type, InputKind::optimizer, name);
+Optimizer::Optimizer(Builder& b, const OptimizerConfig& config, std::vector<StateSpec> params)
+    : b_(b), config_(config), rule_(rule_of(config.name)), params_(std::move(params)) {
+  if (rule_.counts)
+    count_ = new_state({"optimizer.step", {DType::i32, {}}, InputKind::optimizer, Init::constant(0), {}, {}});
+  if (config.lookahead > 0) lookahead_ = b.input({DType::f32, {}}, InputKind::step, "lookahead");
 }
 
-void Optimizer::update(size_t i, Value p, Value g, Value lr, Value accept) {
-  const auto set = [&](Value state, Value now) { b_.update(state, select(accept, now, state)); };
-  const double decay = p.ndim() >= 2 ? config_.weight_decay : 0;
-  Value base = p;
-  if (decay > 0) base = p * (1.0 - lr * decay);
-  if (count_.valid()) {
-    const Value t = cast(count_, DType::f32) + 1.0;
-    const Value m = moments_[i][0] * config_.beta1 + g * (1 - config_.beta1);
-    const Value v = moments_[i][1] * config_.beta2 + square(g) * (1 - config_.beta2);
-    const Value rate = lr / one_minus_power(config_.beta1, t);
-    const Value root = rsqrt(one_minus_power(config_.beta2, t));
-    set(p, base - rate * m / (sqrt(v) * root + config_.eps));
-    set(moments_[i][0], m);
-    set(moments_[i][1], v);
-    return;
+Value Optimizer::new_state(StateSpec spec) {
+  const Value v = b_.input(spec.type, InputKind::optimizer, spec.name);
+  specs_.push_back(std::move(spec));
+  return v;
+}
+
+Value Optimizer::update(size_t i, Value p, Value g, Value lr, Value accept, bool table) {
+  const StateSpec& spec = params_[i];
+  const ParamGroup* group = find_group(config_.groups, spec.name);
+  ParamUpdate u(*this, spec, accept);
+  u.p = p;
+  u.g = g;
+  u.lr = group && group->lr_scale != 1 ? lr * group->lr_scale : lr;
+  if (count_.valid()) u.t = cast(count_, DType::f32) + 1.0;
+  u.decay = p.ndim() >= 2 ? config_.weight_decay : 0;
+  if (group && group->weight_decay) u.decay = *group->weight_decay;
+  u.table = table;
+  Value now = rule_.build(u);
+  if (lookahead_.valid()) {
+    // Slow weights (Zhang et al., 2019): every few steps they go part of the way, and the fast ones start again there.
+    const Value slow = u.copy_of_first_value("slow");
+    const Value moved = slow + (now - slow) * lookahead_;
+    now = select(greater(lookahead_, constant_like(lookahead_, 0)), moved, now);
+    u.set(slow, moved);
   }
-  Value direction = g;
-  if (config_.momentum > 0) {
-    const Value m = moments_[i][0] * config_.momentum + g;
-    direction = config_.nesterov ? g + m * config_.momentum : m;
-    set(moments_[i][0], m);
-  }
-  set(p, base - lr * direction);
+  return u.set(p, now);
 }
 
 void Optimizer::finish(Value accept) {

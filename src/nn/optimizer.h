@@ -1,43 +1,57 @@
-// Optimizers as graph fragments: given a parameter and its gradient, build the new parameter and the new moments.
-// Weight decay is decoupled (Loshchilov and Hutter, 2019) and skips tensors of fewer than two axes (biases, norms).
+// Optimizers as graph fragments: given a parameter and its gradient, build the new parameter and the new moments. The
+// rules stand in one table (optimizers/rules.h), one file per family in optimizers/.
+//
+// Weight decay is decoupled from the gradient (Loshchilov and Hutter, 2019) or added to it (L2), as the rule's row
+// says, and skips tensors of fewer than two axes (biases, norms) unless a group names them.
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "nn/net.h"
+#include "nn/param_groups.h"
 
 namespace lathe {
 
 struct OptimizerConfig {
-  std::string name = "sgd";  // sgd, adam, adamw
+  std::string name = "sgd";
   double momentum = 0;
   bool nesterov = false;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double weight_decay = 0;
+  bool centered = false;    // rmsprop
+  double decay_rate = 0.8;  // adafactor: decay of the mean square at step t is 1 - t^-decay_rate
+  double trust = 1e-3;      // lars
+  int64_t lookahead = 0;    // steps between two moves of the slow weights; 0: none
+  std::vector<ParamGroup> groups = {};
 };
 
-// The moments of one optimizer: state inputs of the graph under construction.
+struct OptimizerRule;
+
+// The state of one optimizer and its updates: state inputs of the graph under construction.
 class Optimizer {
  public:
-  // Adds the state inputs of all params, in order.
-  Optimizer(Builder&, const OptimizerConfig&, const std::vector<StateSpec>& params);
+  // `params`: those that are trained, in the order of the indices below. UserError: no such rule.
+  Optimizer(Builder&, const OptimizerConfig&, std::vector<StateSpec> params);
 
-  // Appends the update of parameter i. `accept` (bool []) gates it: a refused step leaves every bit as it was.
-  void update(size_t i, Value param, Value gradient, Value lr, Value accept);
-  // Appends the update of what is shared by all parameters (Adam's count).
+  // Appends the update of parameter i and returns its value after the step. `accept` (bool []) gates it: a refused step
+  // leaves every bit as it was. `table`: rows of the parameter are looked up, an embedding.
+  Value update(size_t i, Value param, Value gradient, Value lr, Value accept, bool table = false);
+  // Appends the update of what is shared by all parameters (the count of accepted steps).
   void finish(Value accept);
 
-  const std::vector<StateSpec>& specs() const { return specs_; }
+  const std::vector<StateSpec>& specs() const { return specs_; }  // complete when all updates were appended
 
  private:
-  Value new_state(const std::string& name, const TensorType&);
+  friend class ParamUpdate;
+  Value new_state(StateSpec);
 
   Builder& b_;
   OptimizerConfig config_;
-  std::vector<StateSpec> specs_;
-  std::vector<Values> moments_;  // per parameter
-  Value count_;                  // accepted steps, before this one
+  const OptimizerRule& rule_;
+  std::vector<StateSpec> params_, specs_;
+  Value count_;      // accepted steps, before this one
+  Value lookahead_;  // step input: how far slow weights move; 0: not in this step
 };
 
 }  // namespace lathe

@@ -1,21 +1,88 @@
-// Learning-rate schedules: a function of the step, computed on the host and staged with the batch.
+// Learning-rate schedules: functions of the step, computed on the host and staged with the batch. The table below is
+// the only list of them: recipe keys and help follow from it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace lathe {
 
 struct ScheduleConfig {
-  std::string name = "constant";  // constant, step, cosine
+  std::string name = "constant";
   double lr = 0.1;
-  double min_lr = 0;         // cosine: at the end
+  double min_lr = 0;         // at the end
   int64_t warmup_steps = 0;  // linear from lr / warmup_steps
   int64_t total_steps = 1;
-  int64_t step_every = 1;  // step: in steps
-  double gamma = 0.1;      // step: factor
+  int64_t step_every = 1;  // steps after which `gamma` applies
+  double gamma = 0.1;
+  double power = 2;            // polynomial
+  double start = 0.04;         // one_cycle: first rate, of lr
+  double rise = 0.3;           // one_cycle: part of the run that rises
+  int64_t restart_every = 1;   // cosine_restarts: steps of the first cycle
+  int64_t restart_factor = 1;  // cosine_restarts: each cycle is so many times as long as the one before
+  double decay = 0.2;          // warmup_stable_decay: part of the run that falls
 };
 
-double learning_rate(const ScheduleConfig&, int64_t step);  // step from 0
+enum ScheduleKey : unsigned {
+  kReadsWarmup = 1,
+  kReadsMinLr = 2,
+  kReadsGamma = 4,
+  kReadsStepEpochs = 8,
+  kReadsPower = 16,
+  kReadsCycle = 32,
+  kReadsRestarts = 64,
+  kReadsDecay = 128,
+  kReadsPatience = 256,
+};
+
+struct ScheduleRule {
+  std::string_view name;
+  std::string_view doc;
+  unsigned keys;                                        // ScheduleKey: what it reads beside the peak
+  bool to_end;                                          // its course depends on the length of the run
+  double (*rate)(const ScheduleConfig&, int64_t step);  // after the warm-up, if it reads that
+};
+
+double constant_rate(const ScheduleConfig&, int64_t step);
+double step_rate(const ScheduleConfig&, int64_t step);
+double exponential_rate(const ScheduleConfig&, int64_t step);
+double linear_rate(const ScheduleConfig&, int64_t step);
+double polynomial_rate(const ScheduleConfig&, int64_t step);
+double cosine_rate(const ScheduleConfig&, int64_t step);
+double cosine_restarts_rate(const ScheduleConfig&, int64_t step);
+double one_cycle_rate(const ScheduleConfig&, int64_t step);
+double warmup_stable_decay_rate(const ScheduleConfig&, int64_t step);
+
+inline constexpr ScheduleRule kScheduleRules[] = {
+    {"constant", "the same to the end", kReadsWarmup, false, constant_rate},
+    {"step", "a drop by gamma every step_epochs", kReadsWarmup | kReadsGamma | kReadsStepEpochs, false, step_rate},
+    {"exponential", "a smooth fall by gamma in step_epochs", kReadsWarmup | kReadsGamma | kReadsStepEpochs, false,
+     exponential_rate},
+    {"linear", "a straight line to min_lr", kReadsWarmup | kReadsMinLr, true, linear_rate},
+    {"polynomial", "the remaining part of the run to a power", kReadsWarmup | kReadsMinLr | kReadsPower, true,
+     polynomial_rate},
+    {"cosine", "half a cosine to min_lr", kReadsWarmup | kReadsMinLr, true, cosine_rate},
+    {"cosine_restarts", "half cosines, each from the peak (Loshchilov and Hutter, 2017)",
+     kReadsWarmup | kReadsMinLr | kReadsRestarts, false, cosine_restarts_rate},
+    {"one_cycle", "up and down once, both as half cosines (Smith, 2018)", kReadsMinLr | kReadsCycle, true,
+     one_cycle_rate},
+    {"warmup_stable_decay", "the peak, then a straight line to min_lr at the end",
+     kReadsWarmup | kReadsMinLr | kReadsDecay, true, warmup_stable_decay_rate},
+    {"plateau", "a drop by gamma when evaluations no longer improve",
+     kReadsWarmup | kReadsMinLr | kReadsGamma | kReadsPatience, false, constant_rate},
+};
+
+const ScheduleRule* find_schedule(std::string_view name);  // or null
+
+inline constexpr auto kScheduleNames = [] {
+  std::array<std::string_view, std::size(kScheduleRules)> names{};
+  for (size_t i = 0; i < names.size(); ++i) names[i] = kScheduleRules[i].name;
+  return names;
+}();
+
+// Of a step counted from 0. UserError: no such schedule. What a plateau did is not in it.
+double learning_rate(const ScheduleConfig&, int64_t step);
 
 }  // namespace lathe

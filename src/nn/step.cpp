@@ -1,10 +1,13 @@
 #include "nn/step.h"
 
+#include <algorithm>
+
 #include "ops/arg_max.h"
 #include "ops/cast.h"
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 #include "ops/full.h"
+#include "ops/gather.h"
 #include "ops/grad.h"
 #include "ops/reduce.h"
 #include "ops/reshape.h"
@@ -16,6 +19,11 @@ namespace {
 class StepBuilder {
  public:
   StepBuilder(const StepConfig& c, const std::string& name, Mode mode) : c_(c), b_(name), net_(b_, mode) {}
+
+  void read_averages() {
+    if (c_.average)
+      net_.read_averages([this](const StateSpec& s) { return s.kind == InputKind::buffer || is_trained(s); });
+  }
 
   Value step_input(const char* name, DType t, Shape shape = {}) { return b_.input({t, shape}, InputKind::step, name); }
 
@@ -31,8 +39,8 @@ class StepBuilder {
       net_.key = step_input("key", DType::i64, {2});
       net_.index = b_.input({DType::i64, {batch}}, InputKind::batch, "index");
     }
-    if (input_form(c_.model) == InputForm::image) x = normalized(x);
-    return family.build(net_, c_.model, x);
+    x_ = input_form(c_.model) == InputForm::image ? normalized(x) : x;
+    return family.build(net_, c_.model, x_);
   }
 
   Value losses(Value logits, double smoothing) {
@@ -46,32 +54,74 @@ class StepBuilder {
   // The mean loss over the optimizer step's loss terms (this batch's share of it).
   Value scaled_loss(const TensorType& sample, int64_t batch) {
     const Value l = losses(logits(sample, batch), c_.label_smoothing);
-    const Value scale = step_input("loss_scale", DType::f32);
+    scale_ = step_input("loss_scale", DType::f32);
     Origin origin(b_, "loss");
-    return sum_all(l) * scale;
+    return sum_all(l) * scale_;
   }
 
+  // Of the trained parameters.
   Values gradients(Value loss) {
     Origin origin(b_, "loss");
-    if (c_.gradient_scale == 1) return grad(loss, net_.params());
-    Values g = grad(loss * c_.gradient_scale, net_.params());
-    for (Value& v : g) v = v * (1 / c_.gradient_scale);
-    return g;
+    const Values params = trained_params();
+    const Values g = gradients(loss, params);
+    if (c_.sam == 0) return g;
+    Origin sam(b_, "sam");
+    Value total = sum_all(square(g[0]));
+    for (size_t i = 1; i < g.size(); ++i) total = total + sum_all(square(g[i]));
+    const Value factor = c_.sam / (sqrt(total) + 1e-12);
+    Net::Known known;
+    for (size_t i = 0; i < net_.specs().size(); ++i) known[net_.specs()[i].name] = net_.values()[i];
+    Values moved;
+    for (size_t i = 0; i < g.size(); ++i) {
+      moved.push_back(params[i] + g[i] * factor);
+      known[trained_specs()[i].name] = moved.back();
+    }
+    // The same batch with the same dropout; running statistics are those of the first pass.
+    Net there(b_, Mode::train, std::move(known));
+    there.key = net_.key;
+    there.index = net_.index;
+    const Value y = find_family(c_.model.family).build(there, c_.model, x_);
+    return gradients(sum_all(cross_entropy(y, labels_, c_.label_smoothing)) * scale_, moved);
   }
 
-  std::vector<StateSpec> param_specs() const {
+  bool is_trained(const StateSpec& s) const {
+    if (s.kind != InputKind::param) return false;
+    const ParamGroup* group = find_group(c_.optimizer.groups, s.name);
+    return !group || !group->frozen;
+  }
+
+  std::vector<StateSpec> trained_specs() const {
     std::vector<StateSpec> out;
     for (const StateSpec& s : net_.specs())
-      if (s.kind == InputKind::param) out.push_back(s);
+      if (is_trained(s)) out.push_back(s);
+    return out;
+  }
+
+  Values trained_params() const {
+    Values out;
+    for (size_t i = 0; i < net_.specs().size(); ++i)
+      if (is_trained(net_.specs()[i])) out.push_back(net_.values()[i]);
+    return out;
+  }
+
+  // Names of parameters whose rows are looked up.
+  std::vector<std::string> tables() const {
+    std::vector<std::string> out;
+    for (const Node& n : b_.graph().nodes)
+      if (n.op == &gather_op)
+        for (const Input& in : b_.graph().inputs)
+          if (in.value == n.inputs[0] && in.kind == InputKind::param) out.push_back(in.name);
     return out;
   }
 
   // Gradients to updates: clipping, the flags, the optimizer.
-  void apply(const Values& gradients, Value loss, std::vector<StateSpec>& state) {
+  void apply(const Values& gradients, const std::vector<std::string>& tables, Value loss,
+             std::vector<StateSpec>& state) {
     Origin origin(b_, "update");
     const Value lr = step_input("lr", DType::f32);
-    Optimizer optimizer(b_, c_.optimizer, param_specs());
-    state.insert(state.end(), optimizer.specs().begin(), optimizer.specs().end());
+    const std::vector<StateSpec> specs = trained_specs();
+    const Values params = trained_params();
+    Optimizer optimizer(b_, c_.optimizer, specs);
     Values g = gradients;
     if (c_.clip_value > 0)
       for (Value& v : g) v = minimum(maximum(v, constant_like(v, -c_.clip_value)), constant_like(v, c_.clip_value));
@@ -89,23 +139,57 @@ class StepBuilder {
     if (c_.clip_norm > 0) factor = minimum(c_.clip_norm / (norm + 1e-6), constant_like(norm, 1.0));
     for (size_t i = 0; i < g.size(); ++i) {
       const Value gradient = factor.valid() ? g[i] * factor : g[i];
-      optimizer.update(i, net_.params()[i], gradient, lr, c_.at_gradient ? both(is_finite(squares[i])) : all_ok);
+      const bool table = std::ranges::find(tables, specs[i].name) != tables.end();
+      const Value now =
+          optimizer.update(i, params[i], gradient, lr, c_.at_gradient ? both(is_finite(squares[i])) : all_ok, table);
+      after_.push_back({specs[i], now});
     }
     optimizer.finish(all_ok);
+    state.insert(state.end(), optimizer.specs().begin(), optimizer.specs().end());
     b_.output(norm, OutputKind::metric, "grad_norm");
     b_.output(cast(all_ok, DType::f32), OutputKind::metric, "accepted");
   }
 
+  // Averages of what the step leaves behind: no flag is needed, a refused step leaves the old values. Written so that
+  // shares of 0 and 1 keep every bit.
+  void apply_averages(std::vector<StateSpec>& state) {
+    if (!c_.average) return;
+    Origin origin(b_, "average");
+    const Value share = step_input("average", DType::f32);
+    const Value rest = 1.0 - share;
+    for (const auto& [spec, now] : after_) {
+      state.push_back(average_of(spec));
+      const Value average = b_.input(spec.type, InputKind::optimizer, state.back().name);
+      b_.update(average, average * rest + now * share);
+    }
+  }
+
   void apply_buffers(Value loss) {
     const Value ok = is_finite(loss);
-    for (const auto& [buffer, now] : net_.buffer_updates()) b_.update(buffer, select(ok, now, buffer));
+    for (const auto& [buffer, now] : net_.buffer_updates()) {
+      const Value kept = select(ok, now, buffer);
+      b_.update(buffer, kept);
+      for (size_t i = 0; i < net_.specs().size(); ++i)
+        if (net_.values()[i].id() == buffer.id()) after_.push_back({net_.specs()[i], kept});
+    }
   }
+
+  // Buffers that this step reads for their averages alone: other Programs write them.
+  void keep_buffer(const StateSpec& s) { after_.push_back({s, net_.buffer(s.name, s.type.shape, s.init)}); }
 
   Builder& b() { return b_; }
   Net& net() { return net_; }
   Value labels() const { return labels_; }
 
  private:
+  // In f16 the loss is scaled up and the gradients down again.
+  Values gradients(Value loss, const Values& wrt) {
+    if (c_.gradient_scale == 1) return grad(loss, wrt);
+    Values g = grad(loss * c_.gradient_scale, wrt);
+    for (Value& v : g) v = v * (1 / c_.gradient_scale);
+    return g;
+  }
+
   Value normalized(Value x) {
     Origin origin(b_, "input");
     const int64_t channels = x.dim(-1);
@@ -133,7 +217,8 @@ class StepBuilder {
   const StepConfig& c_;
   Builder b_;
   Net net_;
-  Value labels_;
+  Value x_, labels_, scale_;
+  std::vector<std::pair<StateSpec, Value>> after_;  // weights and buffers as the step leaves them
   int64_t batch_ = 0, rows_ = 0;
 };
 
@@ -150,8 +235,10 @@ Step train_step(const StepConfig& c, const TensorType& x, int64_t batch) {
   StepBuilder s(c, "train", Mode::train);
   const Value loss = s.scaled_loss(x, batch);
   std::vector<StateSpec> state = s.net().specs();
-  s.apply(s.gradients(loss), loss, state);
+  const auto tables = s.tables();
+  s.apply(s.gradients(loss), tables, loss, state);
   s.apply_buffers(loss);
+  s.apply_averages(state);
   s.b().output(loss, OutputKind::metric, "loss");
   return {s.b().finish(), std::move(state)};
 }
@@ -161,7 +248,7 @@ Step accumulate_step(const StepConfig& c, const TensorType& x, int64_t batch) {
   const Value loss = s.scaled_loss(x, batch);
   std::vector<StateSpec> state = s.net().specs();
   const Values g = s.gradients(loss);
-  const auto sums = accumulators(s.param_specs());
+  const auto sums = accumulators(s.trained_specs());
   for (size_t i = 0; i < g.size(); ++i) {
     const Value sum = s.b().input(sums[i].type, InputKind::gradient, sums[i].name);
     s.b().update(sum, sum + g[i]);
@@ -173,13 +260,13 @@ Step accumulate_step(const StepConfig& c, const TensorType& x, int64_t batch) {
 }
 
 Step update_step(const StepConfig& c, const TensorType& x) {
-  // The model is built only for its parameters; dce drops the rest together with the batch inputs.
+  // The model is built only for its state; dce drops the rest together with the batch inputs.
   StepBuilder model(c, "model", Mode::eval);
   model.logits(x, 1);
-  const auto params = model.param_specs();
+  const auto params = model.trained_specs();
   StepBuilder s(c, "update", Mode::eval);
   std::vector<StateSpec> state;
-  Values g, sums;
+  Values sums;
   for (const StateSpec& p : params) {
     s.net().param(p.name, p.type.shape, p.init, p.file);
     state.push_back(p);
@@ -188,13 +275,21 @@ Step update_step(const StepConfig& c, const TensorType& x) {
     sums.push_back(s.b().input(a.type, InputKind::gradient, a.name));
     state.push_back(a);
   }
-  s.apply(sums, Value(), state);
+  s.apply(sums, model.tables(), Value(), state);
+  if (c.average)
+    for (const StateSpec& spec : model.net().specs())
+      if (spec.kind == InputKind::buffer) {
+        s.keep_buffer(spec);
+        state.push_back(spec);
+      }
+  s.apply_averages(state);
   for (const Value& sum : sums) s.b().update(sum, zeros(s.b(), sum.type()));
   return {s.b().finish(), std::move(state)};
 }
 
 Step eval_step(const StepConfig& c, const TensorType& x, int64_t batch) {
   StepBuilder s(c, "eval", Mode::eval);
+  s.read_averages();
   const Value y = s.logits(x, batch);
   const Value losses = s.losses(y, 0);
   s.b().output(sum_all(losses), OutputKind::metric, "loss_sum");
@@ -204,8 +299,18 @@ Step eval_step(const StepConfig& c, const TensorType& x, int64_t batch) {
   return {s.b().finish(), std::move(state)};
 }
 
+std::vector<std::string> parameter_names(const StepConfig& c, const TensorType& x) {
+  StepBuilder model(c, "model", Mode::eval);
+  model.logits(x, 1);
+  std::vector<std::string> out;
+  for (const StateSpec& s : model.net().specs())
+    if (s.kind == InputKind::param) out.push_back(s.name);
+  return out;
+}
+
 Step predict_step(const StepConfig& c, const TensorType& x, int64_t batch) {
   StepBuilder s(c, "predict", Mode::eval);
+  s.read_averages();
   s.b().output(s.logits(x, batch), OutputKind::result, "logits");
   std::vector<StateSpec> state = s.net().specs();
   return {s.b().finish(), std::move(state)};

@@ -1,7 +1,8 @@
 // Steps: whole training, accumulation, update, evaluation and prediction steps as graphs, optimizer included.
 //
 // Inputs of kind batch: "x", "y" (not for prediction), "index" (global sample indices).
-// Inputs of kind step:  "lr", "key" = {seed, step}, "loss_scale" = 1 / number of loss terms of the optimizer step.
+// Inputs of kind step:  "lr", "key" = {seed, step}, "loss_scale" = 1 / number of loss terms of the optimizer step;
+//   "average" = share of the new weights in their average; "lookahead" = part of the way that slow weights go.
 // Metrics: train: "loss", "grad_norm", "accepted"; evaluate: "loss_sum", "correct"; results: "logits".
 #pragma once
 
@@ -24,6 +25,11 @@ struct StepConfig {
   // Gradients are those of the loss times this, divided by it again in f32: keeps small ones within f16. A power of two
   // changes no bit of an f32 or bf16 gradient.
   double gradient_scale = 1;
+  // Evaluation and prediction read an average of the weights and buffers, which training keeps beside them.
+  bool average = false;
+  // The gradient is taken where a step of this length uphill leads to (sharpness-aware minimisation, Foret et al.,
+  // 2021); 0: where the weights are.
+  double sam = 0;
 };
 
 struct Step {
@@ -36,6 +42,7 @@ Step train_step(const StepConfig&, const TensorType& x, int64_t batch);
 Step accumulate_step(const StepConfig&, const TensorType& x, int64_t batch);  // adds to the gradient accumulators
 Step update_step(const StepConfig&, const TensorType& x);                     // applies and clears them
 Step eval_step(const StepConfig&, const TensorType& x, int64_t batch);
+std::vector<std::string> parameter_names(const StepConfig&, const TensorType& x);
 Step predict_step(const StepConfig&, const TensorType& x, int64_t batch);
 
 }  // namespace lathe

@@ -66,8 +66,21 @@ StepConfig step_config(const Recipe& r, const DataSpec& data) {
              .tied = r.model.tied,
              .mean = r.data.normalize.mean,
              .std = r.data.normalize.std};
-  c.optimizer = {r.optimizer.name,  r.optimizer.momentum, r.optimizer.nesterov,    r.optimizer.beta1,
-                 r.optimizer.beta2, r.optimizer.eps,      r.optimizer.weight_decay};
+  c.optimizer = {.name = r.optimizer.name,
+                 .momentum = r.optimizer.momentum,
+                 .nesterov = r.optimizer.nesterov,
+                 .beta1 = r.optimizer.beta1,
+                 .beta2 = r.optimizer.beta2,
+                 .eps = r.optimizer.eps,
+                 .weight_decay = r.optimizer.weight_decay,
+                 .centered = r.optimizer.centered,
+                 .decay_rate = r.optimizer.decay_rate,
+                 .trust = r.optimizer.trust,
+                 .lookahead = r.optimizer.lookahead};
+  for (const GroupRecipe& g : r.optimizer.groups)
+    c.optimizer.groups.push_back({g.match, g.lr_scale, g.weight_decay, g.frozen});
+  c.average = r.train.ema > 0 || r.train.swa_from > 0;
+  c.sam = r.train.sam;
   c.label_smoothing = r.train.label_smoothing;
   c.clip_norm = r.train.clip_norm;
   c.clip_value = r.train.clip_value;
@@ -116,13 +129,30 @@ size_t Compiled::program(std::string_view name) const {
   return static_cast<size_t>(p - set.programs.data());
 }
 
+namespace {
+
+void check_groups(const Recipe& r, const StepConfig& c, const TensorType& sample) {
+  if (c.optimizer.groups.empty()) return;
+  const std::vector<std::string> names = parameter_names(c, sample);
+  if (const auto useless = find_useless_pattern(c.optimizer.groups, names))
+    throw_recipe_error(r, {"optimizer.groups"}, fmt::format("group {}: {}", useless->group, useless->reason));
+  const auto is_frozen = [&](const std::string& name) {
+    const ParamGroup* group = find_group(c.optimizer.groups, name);
+    return group && group->frozen;
+  };
+  if (std::ranges::all_of(names, is_frozen))
+    throw_recipe_error(r, {"optimizer.groups"}, "every parameter is frozen; nothing is left to train");
+}
+
+}  // namespace
+
 std::vector<Step> build_steps(const Recipe& r, const DataSpec& data, const CompileOptions& o) {
   const StepConfig c = step_config(r, data);
   if (takes_tokens(r) != (data.sample.dtype == DType::i32))
-    throw_recipe_error(
-        r, {"model.family", "data.source"},
-        fmt::format("\"{}\" takes {}, data.source \"{}\" gives {}", c.model.family,
-                    takes_tokens(r) ? "tokens" : "images", r.data.source, to_string(data.sample)));
+    throw_recipe_error(r, {"model.family", "data.source"},
+                       fmt::format("\"{}\" takes {}, data.source \"{}\" gives {}", c.model.family,
+                                   takes_tokens(r) ? "tokens" : "images", r.data.source, to_string(data.sample)));
+  check_groups(r, c, data.sample);
   std::vector<Step> steps;
   const auto add = [&](Step s, std::string name) {
     s.graph.name = std::move(name);
@@ -196,7 +226,8 @@ Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileO
     for (StateSpec& spec : s.state)
       if (std::ranges::find(out.state, spec.name, &StateSpec::name) == out.state.end())
         out.state.push_back(std::move(spec));
-    graphs.push_back(run_pipeline(std::move(s.graph), {out.target, precision_of(r)}, o.passes, graphs.empty() ? &out.passes : nullptr));
+    graphs.push_back(run_pipeline(std::move(s.graph), {out.target, precision_of(r)}, o.passes,
+                                  graphs.empty() ? &out.passes : nullptr));
   }
   PlanOptions options;
   options.budget = r.memory.budget.bytes;

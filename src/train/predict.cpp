@@ -42,28 +42,34 @@ void check_recipe_of(const std::string& run, const io::Manifest& manifest) {
 
 }  // namespace
 
-std::unique_ptr<Executor> open_run(const std::string& run, const Compiled& c) {
+std::unique_ptr<Executor> open_run(const std::string& run, const Compiled& c, Which which) {
   io::PosixFs fs;
   io::Notes notes;
-  const auto found = io::find_newest_valid(fs, io::join_path(run, "checkpoints"), io::Verify::full, notes);
+  const bool best = which == Which::best;
+  const auto found =
+      io::find_newest_valid(fs, io::join_path(run, best ? kBestFolder : kCheckpointFolder), io::Verify::full, notes);
   for (const std::string& n : notes) fmt::print(stderr, "{}\n", n);
-  if (!found) throw UserError(fmt::format("{}: no valid checkpoint", run), Exit::missing_input);
+  if (!found)
+    throw UserError(
+        fmt::format("{}: no valid {}", run,
+                    best ? "best checkpoint; training keeps one with checkpoint.best = true" : "checkpoint"),
+        Exit::missing_input);
   check_recipe_of(run, found->manifest);
   const DeviceName device = parse_device_name(c.recipe.device.name);
   require_device(device);
   auto e = std::make_unique<Executor>(
       c.set, find_backend(device.backend).open({device.index, static_cast<int>(c.recipe.device.threads)}), c.executor);
-  load_state(*e, c.state, fs, io::join_path(found->path, kModelFile), false);
+  load_state(*e, c.state, fs, found->path, Keep::model);
   return e;
 }
 
-EvalResult evaluate(const std::string& run, const std::vector<std::string>& sets) {
+EvalResult evaluate(const std::string& run, const std::vector<std::string>& sets, Which which) {
   const Recipe r = load_run_recipe(run, sets);
   const Dataset data = open_dataset(r);
   CompileOptions o;
   o.train = false;
   const Compiled c = compile(r, data.spec, o);
-  const auto e = open_run(run, c);
+  const auto e = open_run(run, c, which);
   return Evaluation(c, *e, *data.eval).run();
 }
 
@@ -162,7 +168,7 @@ Prediction continue_text(Executor& e, size_t program, const DataSpec& data, cons
 }  // namespace
 
 std::vector<Prediction> predict(const std::string& run, const std::vector<std::string>& inputs,
-                                const std::vector<std::string>& sets, std::optional<int64_t> tokens) {
+                                const std::vector<std::string>& sets, std::optional<int64_t> tokens, Which which) {
   const Recipe r = load_run_recipe(run, sets);
   const DataSpec spec = describe_data(r);
   if (tokens && spec.sample.dtype != DType::i32)
@@ -172,7 +178,7 @@ std::vector<Prediction> predict(const std::string& run, const std::vector<std::s
   o.predict = 1;
   const Compiled c = compile(r, spec, o);
   const size_t program = c.program("predict");
-  const auto e = open_run(run, c);
+  const auto e = open_run(run, c, which);
   std::vector<Prediction> out;
   if (spec.sample.dtype == DType::i32) {
     for (const std::string& input : inputs) out.push_back(continue_text(*e, program, spec, input, tokens.value_or(64)));

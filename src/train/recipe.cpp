@@ -57,7 +57,7 @@ std::string recipe_hash(const Recipe& recipe, const std::vector<std::string>& di
   reset_unused(same);
   std::string text;
   for (const RecipeKey& key : recipe_keys())
-    if (key.numbers) text += fmt::format("{} = {}\n", key.path, value_text(key, same));
+    if (changes_numbers(same, key.path)) text += fmt::format("{} = {}\n", key.path, value_text(key, same));
   std::vector<std::string> passes = disabled_passes;
   std::sort(passes.begin(), passes.end());
   passes.erase(std::unique(passes.begin(), passes.end()), passes.end());
@@ -65,7 +65,11 @@ std::string recipe_hash(const Recipe& recipe, const std::vector<std::string>& di
   return io::hash_bytes(io::bytes_of(text));
 }
 
-bool changes_numbers(std::string_view key) {
+bool changes_numbers(const Recipe& recipe, std::string_view key) {
+  // A plateau is found by evaluations.
+  if (recipe.schedule.name == "plateau" &&
+      (key == "train.eval_every" || key == "train.monitor" || key == "train.min_delta"))
+    return true;
   const RecipeKey* row = find_recipe_key(key);
   return !row || row->numbers;
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -99,6 +100,18 @@ struct ModelRecipe {
   friend bool operator==(const ModelRecipe&, const ModelRecipe&) = default;
 };
 
+// One of [[optimizer.groups]]: settings of the parameters whose names match.
+struct GroupRecipe {
+  std::vector<std::string> match;
+  double lr_scale = 1;
+  std::optional<double> weight_decay;
+  bool frozen = false;
+  friend bool operator==(const GroupRecipe&, const GroupRecipe&) = default;
+};
+using Groups = std::vector<GroupRecipe>;
+
+// The values that depend on the optimizer are those of its row in nn/optimizers/rules.h where a file does not say
+// otherwise; here are sgd's, and common ones.
 struct OptimizerRecipe {
   std::string name = "sgd";
   double lr = 0.1;
@@ -107,7 +120,13 @@ struct OptimizerRecipe {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
+  bool centered = false;
+  double decay_rate = 0.8;
+  double trust = 1e-3;
   double weight_decay = 0;
+  int64_t lookahead = 0;
+  double lookahead_alpha = 0.5;
+  Groups groups;
   friend bool operator==(const OptimizerRecipe&, const OptimizerRecipe&) = default;
 };
 
@@ -117,6 +136,13 @@ struct ScheduleRecipe {
   int64_t step_epochs = 10;
   double gamma = 0.1;
   double min_lr = 0;
+  double power = 2;
+  double start = 0.04;
+  double rise = 0.3;
+  int64_t restart_epochs = 10;
+  int64_t restart_factor = 1;
+  double decay = 0.2;
+  int64_t patience = 3;
   friend bool operator==(const ScheduleRecipe&, const ScheduleRecipe&) = default;
 };
 
@@ -129,6 +155,9 @@ struct TrainRecipe {
   double clip_norm = 0;
   double clip_value = 0;
   double label_smoothing = 0;
+  double sam = 0;
+  double ema = 0;
+  int64_t swa_from = 0;
   std::string precision = "f32";
   double loss_scale = 1024;
   std::string on_nan = "stop";
@@ -136,6 +165,9 @@ struct TrainRecipe {
   int64_t log_every = 50;
   int64_t eval_every = 1;
   int64_t eval_batch = 0;
+  std::string monitor = "loss";
+  double min_delta = 0;
+  int64_t patience = 0;
   friend bool operator==(const TrainRecipe&, const TrainRecipe&) = default;
 };
 
@@ -143,6 +175,7 @@ struct CheckpointRecipe {
   int64_t every_steps = 0;
   int64_t every_epochs = 1;
   int64_t keep_last = 3;
+  bool best = false;
   std::string verify = "full";
   std::string on_error = "fail";
   friend bool operator==(const CheckpointRecipe&, const CheckpointRecipe&) = default;
@@ -206,7 +239,7 @@ std::vector<RecipeDifference> diff(const Recipe& a, const Recipe& b);
 // Hash of what a run computes: the keys that change numbers, and the passes that were left out. Equal hashes promise
 // equal weights.
 std::string recipe_hash(const Recipe& recipe, const std::vector<std::string>& disabled_passes);
-bool changes_numbers(std::string_view key);  // the same keys
+bool changes_numbers(const Recipe& recipe, std::string_view key);  // the same keys
 
 // All keys as a Markdown table: key, type, default, allowed values, meaning.
 std::string recipe_reference();

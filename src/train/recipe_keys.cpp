@@ -5,6 +5,8 @@
 #include <cctype>
 
 #include "backend/backend.h"
+#include "nn/optimizers/rules.h"
+#include "nn/schedule.h"
 
 namespace lathe {
 namespace {
@@ -22,8 +24,7 @@ constexpr std::string_view kCells[] = {"lstm", "gru"};
 constexpr std::string_view kNorms[] = {"layer", "rms"};
 constexpr std::string_view kPositions[] = {"learned", "rotary"};
 constexpr std::string_view kMlps[] = {"gelu", "swiglu"};
-constexpr std::string_view kOptimizers[] = {"sgd", "adam", "adamw"};
-constexpr std::string_view kSchedules[] = {"constant", "step", "cosine"};
+constexpr std::string_view kMonitors[] = {"loss", "accuracy"};
 constexpr std::string_view kUpdates[] = {"after_all", "at_gradient", "auto"};
 constexpr std::string_view kPrecisions[] = {"f32", "bf16", "f16"};
 constexpr std::string_view kOnNan[] = {"stop", "skip"};
@@ -94,11 +95,41 @@ constexpr KeyUse kStacks{
     "model.family = \"gpt\", \"vit\" or \"lstm\""};
 constexpr KeyUse kRotary{[](const Recipe& r) { return r.model.family == "gpt" && r.model.positions == "rotary"; },
                          "model.positions = \"rotary\""};
-constexpr KeyUse kSgd{[](const Recipe& r) { return r.optimizer.name == "sgd"; }, "optimizer.name = \"sgd\""};
-constexpr KeyUse kAdam{[](const Recipe& r) { return r.optimizer.name != "sgd"; },
-                       "optimizer.name = \"adam\" or \"adamw\""};
-constexpr KeyUse kStepSchedule{[](const Recipe& r) { return r.schedule.name == "step"; }, "schedule.name = \"step\""};
-constexpr KeyUse kCosine{[](const Recipe& r) { return r.schedule.name == "cosine"; }, "schedule.name = \"cosine\""};
+// `section.name = "a", "b" or "c"`, of the rows for which `reads` is true.
+template <class Rows, class F>
+std::string names_text(std::string_view key, const Rows& rows, F&& reads) {
+  std::vector<std::string> names;
+  for (const auto& row : rows)
+    if (reads(row)) names.push_back(quote_toml(row.name));
+  std::string text = std::string(key) + " = " + names[0];
+  for (size_t i = 1; i < names.size(); ++i) text += (i + 1 < names.size() ? ", " : " or ") + names[i];
+  return text;
+}
+// An unknown name is an error of its own.
+template <auto Member>
+constexpr KeyUse kOfOptimizer{[](const Recipe& r) {
+                                const OptimizerRule* rule = find_optimizer(r.optimizer.name);
+                                return !rule || (rule->keys.*Member).has_value();
+                              },
+                              {},
+                              [] {
+                                return names_text("optimizer.name", kOptimizerRules, [](const OptimizerRule& rule) {
+                                  return (rule.keys.*Member).has_value();
+                                });
+                              }};
+template <unsigned Key>
+constexpr KeyUse kOfSchedule{[](const Recipe& r) {
+                               const ScheduleRule* rule = find_schedule(r.schedule.name);
+                               return !rule || (rule->keys & Key) != 0;
+                             },
+                             {},
+                             [] {
+                               return names_text("schedule.name", kScheduleRules,
+                                                 [](const ScheduleRule& rule) { return (rule.keys & Key) != 0; });
+                             }};
+constexpr KeyUse kLookahead{[](const Recipe& r) { return r.optimizer.lookahead > 0; }, "optimizer.lookahead > 0"};
+bool monitors(const Recipe& r) { return r.train.patience > 0 || r.checkpoint.best || r.schedule.name == "plateau"; }
+constexpr KeyUse kMonitored{monitors, "train.patience > 0, checkpoint.best = true or schedule.name = \"plateau\""};
 constexpr KeyUse kByEpochs{[](const Recipe& r) { return r.train.steps == 0; }, "train.steps = 0"};
 constexpr KeyUse kInF16{[](const Recipe& r) { return r.train.precision == "f16"; }, "train.precision = \"f16\""};
 constexpr KeyUse kSkipping{[](const Recipe& r) { return r.train.on_nan == "skip"; }, "train.on_nan = \"skip\""};
@@ -193,21 +224,62 @@ constexpr RecipeKey kKeys[] = {
      "vit: the class is read from a token of its own, or from the mean of all"},
     {KEY(model.cell), kFree, kWhat, kLstm, one_of(kCells), "lstm: kind of the recurrent layers"},
 
-    {KEY(optimizer.name), kStable, kWhat, kAlways, one_of(kOptimizers), "update rule"},
+    {KEY(optimizer.name), kStable, kWhat, kAlways, one_of(kOptimizerNames), "update rule"},
     {KEY(optimizer.lr), kStable, kWhat, kAlways, above(0, 1e3), "peak learning rate"},
-    {KEY(optimizer.momentum), kFree, kWhat, kSgd, below(0, 1), "sgd: momentum"},
-    {KEY(optimizer.nesterov), kFree, kWhat, kSgd, {}, "sgd: Nesterov's form of momentum"},
-    {KEY(optimizer.beta1), kFree, kWhat, kAdam, below(0, 1), "adam, adamw: decay of the mean"},
-    {KEY(optimizer.beta2), kFree, kWhat, kAdam, below(0, 1), "adam, adamw: decay of the mean square"},
-    {KEY(optimizer.eps), kFree, kWhat, kAdam, above(0, 1), "adam, adamw: added to the root of the mean square"},
+    {KEY(optimizer.momentum), kFree, kWhat, kOfOptimizer<&OptimizerKeys::momentum>, below(0, 1),
+     "momentum; unless written the optimizer's own, as for the keys below (docs/training.md)"},
+    {KEY(optimizer.nesterov), kFree, kWhat, kOfOptimizer<&OptimizerKeys::nesterov>, {}, "Nesterov's form of momentum"},
+    {KEY(optimizer.beta1), kFree, kWhat, kOfOptimizer<&OptimizerKeys::beta1>, below(0, 1),
+     "decay of the mean of gradients"},
+    {KEY(optimizer.beta2), kFree, kWhat, kOfOptimizer<&OptimizerKeys::beta2>, below(0, 1),
+     "decay of the mean square; lion: of the mean"},
+    {KEY(optimizer.eps), kFree, kWhat, kOfOptimizer<&OptimizerKeys::eps>, above(0, 1),
+     "added to the root of the mean square"},
+    {KEY(optimizer.centered),
+     kFree,
+     kWhat,
+     kOfOptimizer<&OptimizerKeys::centered>,
+     {},
+     "rmsprop: divide by the deviation, not the root of the mean square"},
+    {KEY(optimizer.decay_rate), kFree, kWhat, kOfOptimizer<&OptimizerKeys::decay_rate>, above(0, 10),
+     "adafactor: mean squares of step t decay by 1 - t^-decay_rate"},
+    {KEY(optimizer.trust), kFree, kWhat, kOfOptimizer<&OptimizerKeys::trust>, above(0, 1e3),
+     "lars: size of a step of a matrix, of the matrix's norm"},
     {KEY(optimizer.weight_decay), kFree, kWhat, kAlways, range(0, 1e3),
-     "decay of the weights, times the learning rate, apart from the gradient; not on biases and norms"},
+     "decay of the weights; part of the gradient or apart from it, as the optimizer is; not on biases and norms"},
+    {KEY(optimizer.lookahead), kFree, kWhat, kAlways, range(0, 1e6),
+     "steps after which slow weights go part of the way to the fast ones, which start again from there; 0: off"},
+    {KEY(optimizer.lookahead_alpha), kFree, kWhat, kLookahead, above(0, 1), "part of the way"},
+    {KEY(optimizer.groups),
+     kFree,
+     kWhat,
+     kAlways,
+     {},
+     "settings of parameters by name: `match` (a pattern or a list, with * and ?), `lr_scale`, `weight_decay`, "
+     "`frozen`; "
+     "the first group that matches holds"},
 
-    {KEY(schedule.name), kFree, kWhat, kAlways, one_of(kSchedules), "course of the learning rate after the warm-up"},
-    {KEY(schedule.warmup_steps), kFree, kWhat, kAlways, count(0), "steps of linear rise to optimizer.lr"},
-    {KEY(schedule.step_epochs), kFree, kWhat, kStepSchedule, range(1, 1e6), "step: epochs between two drops"},
-    {KEY(schedule.gamma), kFree, kWhat, kStepSchedule, above(0, 1), "step: factor of a drop"},
-    {KEY(schedule.min_lr), kFree, kWhat, kCosine, range(0, 1e3), "cosine: learning rate at the end"},
+    {KEY(schedule.name), kFree, kWhat, kAlways, one_of(kScheduleNames), "course of the learning rate"},
+    {KEY(schedule.warmup_steps), kFree, kWhat, kOfSchedule<kReadsWarmup>, count(0),
+     "steps of linear rise to optimizer.lr"},
+    {KEY(schedule.step_epochs), kFree, kWhat, kOfSchedule<kReadsStepEpochs>, range(1, 1e6),
+     "epochs in which the rate falls by gamma"},
+    {KEY(schedule.gamma), kFree, kWhat, kOfSchedule<kReadsGamma>, above(0, 1), "factor of a fall"},
+    {KEY(schedule.min_lr), kFree, kWhat, kOfSchedule<kReadsMinLr>, range(0, 1e3),
+     "learning rate at the end; plateau: the lowest"},
+    {KEY(schedule.power), kFree, kWhat, kOfSchedule<kReadsPower>, above(0, 100),
+     "polynomial: power of the part of the run that is left"},
+    {KEY(schedule.start), kFree, kWhat, kOfSchedule<kReadsCycle>, above(0, 1),
+     "one_cycle: first rate, of optimizer.lr"},
+    {KEY(schedule.rise), kFree, kWhat, kOfSchedule<kReadsCycle>, range(0, 1), "one_cycle: part of the run that rises"},
+    {KEY(schedule.restart_epochs), kFree, kWhat, kOfSchedule<kReadsRestarts>, range(1, 1e6),
+     "cosine_restarts: epochs of the first cycle"},
+    {KEY(schedule.restart_factor), kFree, kWhat, kOfSchedule<kReadsRestarts>, range(1, 100),
+     "cosine_restarts: each cycle is so many times as long as the one before"},
+    {KEY(schedule.decay), kFree, kWhat, kOfSchedule<kReadsDecay>, above(0, 1),
+     "warmup_stable_decay: part of the run that falls"},
+    {KEY(schedule.patience), kFree, kWhat, kOfSchedule<kReadsPatience>, range(1, 1e6),
+     "plateau: evaluations without improvement before a fall"},
 
     {KEY(train.epochs), kStable, kHow, kByEpochs, range(0, 1e6), "passes over the training samples"},
     {KEY(train.steps), kStable, kHow, kAlways, count(0), "stop after so many updates; 0: by epochs"},
@@ -221,6 +293,12 @@ constexpr RecipeKey kKeys[] = {
      "largest norm of all gradients together; 0: off"},
     {KEY(train.clip_value), kFree, kWhat, kAlways, range(0, kInfinity), "largest size of a gradient element; 0: off"},
     {KEY(train.label_smoothing), kFree, kWhat, kAlways, below(0, 1), "part of the target spread over all classes"},
+    {KEY(train.sam), kFree, kWhat, kAlways, range(0, 100),
+     "length of the step uphill from which the gradient is taken (sharpness-aware: twice the work); 0: off"},
+    {KEY(train.ema), kFree, kWhat, kAlways, below(0, 1),
+     "decay of a moving average of the weights, which evaluation and prediction use, like 0.999; 0: off"},
+    {KEY(train.swa_from), kFree, kWhat, kAlways, range(0, 1e6),
+     "epoch from whose end on the weights at the ends of epochs are averaged, for evaluation and prediction; 0: off"},
     {KEY(train.precision), kFree, kWhat, kAlways, one_of(kPrecisions),
      "type in which matrix products, convolutions and attention are computed; weights and all else stay f32"},
     {KEY(train.loss_scale), kFree, kWhat, kInF16, range(1, 1 << 24),
@@ -232,11 +310,22 @@ constexpr RecipeKey kKeys[] = {
     {KEY(train.eval_every), kFree, kHow, kAlways, range(0, 1e6), "epochs between two evaluations; 0: only at the end"},
     {KEY(train.eval_batch), kFree, kHow, kAlways, range(0, 1 << 24),
      "samples per evaluation batch; 0: train.batch_size"},
+    {KEY(train.monitor), kFree, kHow, kMonitored, one_of(kMonitors),
+     "what is to improve, on evaluation data, for patience, plateau and the best checkpoint"},
+    {KEY(train.min_delta), kFree, kHow, kMonitored, range(0, 1e6), "smallest improvement that counts"},
+    {KEY(train.patience), kFree, kHow, kAlways, range(0, 1e6),
+     "evaluations without improvement that end the run; 0: off"},
 
     {KEY(checkpoint.every_steps), kFree, kHow, kAlways, count(0), "steps between two checkpoints; 0: by epochs"},
     {KEY(checkpoint.every_epochs), kFree, kHow, kAlways, range(0, 1e6),
      "epochs between two checkpoints; 0: only at the end"},
     {KEY(checkpoint.keep_last), kFree, kHow, kAlways, range(1, 1e6), "checkpoints kept"},
+    {KEY(checkpoint.best),
+     kFree,
+     kHow,
+     kAlways,
+     {},
+     "keep the weights of the best evaluation too, in RUN/best, for `--best`"},
     {KEY(checkpoint.verify), kFree, kHow, kAlways, one_of(kVerify), "what resume compares: hashes, or sizes only"},
     {KEY(checkpoint.on_error), kFree, kHow, kAlways, one_of(kOnError),
      "a checkpoint that cannot be written ends the run, or warns"},
@@ -268,6 +357,25 @@ void reset_unused(Recipe& recipe) {
     if (is_used(key, recipe)) continue;
     std::visit([&](auto* field) { *field = *std::get<decltype(field)>(key.field(defaults)); }, key.field(recipe));
   }
+}
+
+std::string needs_text(const RecipeKey& key) { return key.use.needs ? key.use.needs() : std::string(key.use.with); }
+
+void fill_defaults(Recipe& r, const std::function<bool(std::string_view)>& written) {
+  const OptimizerRule* rule = find_optimizer(r.optimizer.name);
+  if (!rule) return;
+  const auto fill = [&](std::string_view key, auto& field, const auto& value) {
+    if (value && !written(key)) field = *value;
+  };
+  const OptimizerKeys& k = rule->keys;
+  fill("optimizer.momentum", r.optimizer.momentum, k.momentum);
+  fill("optimizer.nesterov", r.optimizer.nesterov, k.nesterov);
+  fill("optimizer.beta1", r.optimizer.beta1, k.beta1);
+  fill("optimizer.beta2", r.optimizer.beta2, k.beta2);
+  fill("optimizer.eps", r.optimizer.eps, k.eps);
+  fill("optimizer.centered", r.optimizer.centered, k.centered);
+  fill("optimizer.decay_rate", r.optimizer.decay_rate, k.decay_rate);
+  fill("optimizer.trust", r.optimizer.trust, k.trust);
 }
 
 bool is_recipe_section(std::string_view path) {

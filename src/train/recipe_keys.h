@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <span>
@@ -14,7 +15,8 @@
 
 namespace lathe {
 
-using RecipeField = std::variant<bool*, int64_t*, double*, std::string*, Ints*, Doubles*, ByteSize*, LayersRecipe*>;
+using RecipeField =
+    std::variant<bool*, int64_t*, double*, std::string*, Ints*, Doubles*, ByteSize*, LayersRecipe*, Groups*>;
 
 // What a value may be. For lists the range holds for each item.
 struct Allowed {
@@ -31,6 +33,7 @@ struct Allowed {
 struct KeyUse {
   bool (*used)(const Recipe&) = nullptr;  // null: always
   std::string_view with{};                // what it needs, in words
+  std::string (*needs)() = nullptr;       // the same where a table says it; then `with` is empty
 };
 
 struct RecipeKey {
@@ -48,6 +51,9 @@ std::span<const RecipeKey> recipe_keys();  // grouped by section, in the order o
 const RecipeKey* find_recipe_key(std::string_view path);
 bool is_used(const RecipeKey& key, const Recipe& recipe);
 void reset_unused(Recipe& recipe);  // keys without effect get their defaults, so that equal runs have equal recipes
+std::string needs_text(const RecipeKey& key);  // what it needs to have an effect
+// Keys whose default follows from other keys get it, where `written` is false.
+void fill_defaults(Recipe& recipe, const std::function<bool(std::string_view)>& written);
 bool is_recipe_section(std::string_view path);  // "data", "data.augment", ...
 
 std::string type_name(const RecipeKey& key);                         // "integer", "list of numbers", ...

@@ -36,6 +36,7 @@ class Reader {
   void visit(const std::string& path, const toml::node& node, RecipeOrigin key_origin);
   void assign(const RecipeKey& key, const toml::node& node);
   bool read_layers(const std::string& path, const toml::array& array, std::vector<LayerSpec>& out);
+  bool read_groups(const toml::node& node, Groups& out);
   void check(const RecipeKey& key, RecipeOrigin origin);
   void unknown(const std::string& path, RecipeOrigin origin);
   bool check_nesting(std::string_view text);
@@ -158,6 +159,58 @@ bool get_value(const toml::node& node, ByteSize& out) {
   return size.has_value();
 }
 
+bool get_value(const toml::node& node, std::vector<std::string>& out) {
+  out.assign(1, "");
+  if (get_value(node, out[0])) return true;
+  const auto* array = node.as_array();
+  out.assign(array ? array->size() : 0, "");
+  for (size_t i = 0; i < out.size(); ++i)
+    if (!get_value((*array)[i], out[i])) return false;
+  return array != nullptr;
+}
+
+bool Reader::read_groups(const toml::node& node, Groups& out) {
+  static constexpr std::string_view kNames[] = {"match", "lr_scale", "weight_decay", "frozen"};
+  const size_t before = errors_.count();
+  const auto expected = [&](const toml::node& at, const std::string& path, std::string_view what) {
+    errors_.add(origin_of(at.source()), path, fmt::format("expected {}, got {}", what, got(at)));
+  };
+  const auto* array = node.as_array();
+  if (!array) {
+    expected(node, "optimizer.groups", "a list of tables, like [[optimizer.groups]]");
+    return false;
+  }
+  out.clear();
+  for (size_t i = 0; i < array->size(); ++i) {
+    const std::string path = fmt::format("optimizer.groups[{}]", i);
+    const auto* table = (*array)[i].as_table();
+    if (!table) {
+      expected((*array)[i], path, "a table with match, lr_scale, weight_decay, frozen");
+      continue;
+    }
+    GroupRecipe& g = out.emplace_back();
+    for (const auto& [key, value] : *table) {
+      const std::string at = path + "." + std::string(key.str());
+      if (key.str() == "match") {
+        if (!get_value(value, g.match)) expected(value, at, "a pattern of parameter names, or a list of them");
+      } else if (key.str() == "lr_scale") {
+        if (!get_value(value, g.lr_scale)) expected(value, at, "a number above 0 to 1000000");
+      } else if (key.str() == "weight_decay") {
+        if (!get_value(value, g.weight_decay.emplace())) expected(value, at, "a number from 0 to 1000");
+      } else if (key.str() == "frozen") {
+        if (!get_value(value, g.frozen)) expected(value, at, "true or false");
+      } else {
+        const auto word = did_you_mean(key.str(), kNames);
+        errors_.add(origin_of(key.source()), at,
+                    word ? fmt::format("unknown key; did you mean \"{}\"?", *word) : std::string("unknown key"));
+      }
+    }
+    if (!table->contains("match"))
+      errors_.add(origin_of(table->source()), path, "expected `match`: which parameters the group is for");
+  }
+  return errors_.count() == before;
+}
+
 void Reader::assign(const RecipeKey& key, const toml::node& node) {
   const RecipeOrigin origin = origin_of(node.source());
   const auto mismatch = [&](const toml::node& culprit, const std::string& suffix) {
@@ -167,7 +220,9 @@ void Reader::assign(const RecipeKey& key, const toml::node& node) {
   const bool ok = std::visit(
       [&](auto* p) {
         using T = std::remove_pointer_t<decltype(p)>;
-        if constexpr (std::is_same_v<T, Ints> || std::is_same_v<T, Doubles>) {
+        if constexpr (std::is_same_v<T, Groups>) {
+          return read_groups(node, *p);
+        } else if constexpr (std::is_same_v<T, Ints> || std::is_same_v<T, Doubles>) {
           T items;
           typename T::value_type item{};
           if (const auto* array = node.as_array()) {
@@ -405,7 +460,7 @@ void Reader::check_use() {
     if (found == recipe_.origins.keys.end() || is_used(key, recipe_)) continue;
     const bool in_vain = found->second.set || std::find(useless_.begin(), useless_.end(), key.path) != useless_.end();
     if (in_vain)
-      errors_.add(found->second, key.path, fmt::format("has no effect: it is for {} only; remove it", key.use.with));
+      errors_.add(found->second, key.path, fmt::format("has no effect: it is for {} only; remove it", needs_text(key)));
   }
   reset_unused(recipe_);
 }
@@ -423,6 +478,7 @@ Recipe parse_recipe(std::string_view text, const std::string& file, const Sets& 
   Reader reader(recipe, file);
   reader.read_text(text);
   for (const std::string& set : sets) reader.read_set(set);
+  fill_defaults(recipe, [&](std::string_view key) { return recipe.origins.keys.count(key) > 0; });
   reader.check_all();
   reader.check_use();
   reader.finish();

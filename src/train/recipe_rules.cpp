@@ -6,6 +6,9 @@
 
 #include "base/error.h"
 #include "nn/layer_list.h"
+#include "nn/model.h"
+#include "nn/optimizers/rules.h"
+#include "nn/schedule.h"
 #include "train/recipe_keys.h"
 
 namespace lathe {
@@ -121,13 +124,24 @@ void check_train(const Recipe& r, RuleReport& report) {
   if (r.train.epochs == 0 && r.train.steps == 0) {
     report.fail({"train.epochs", "train.steps"}, "expected train.epochs or train.steps above 0, got 0 for both");
   }
-  if (r.schedule.name == "cosine" && r.schedule.min_lr > r.optimizer.lr) {
+  if ((find_schedule(r.schedule.name)->keys & kReadsMinLr) && r.schedule.min_lr > r.optimizer.lr) {
     report.fail({"schedule.min_lr", "optimizer.lr"},
                 fmt::format("expected at most optimizer.lr = {}, got {}", r.optimizer.lr, r.schedule.min_lr));
   }
-  if (r.optimizer.name == "sgd" && r.optimizer.nesterov && r.optimizer.momentum == 0) {
+  if (find_optimizer(r.optimizer.name)->keys.nesterov && r.optimizer.nesterov && r.optimizer.momentum == 0) {
     report.fail({"optimizer.nesterov", "optimizer.momentum"},
                 "expected optimizer.momentum above 0 with nesterov, got 0.0");
+  }
+  if (r.train.ema > 0 && r.train.swa_from > 0) {
+    report.fail({"train.swa_from", "train.ema"},
+                "expected one average of the weights, got train.ema and train.swa_from");
+  }
+  if (r.train.eval_every == 0) {
+    const auto needs_evaluations = [&](std::string_view key, std::string_view what) {
+      report.fail({"train.eval_every", key}, fmt::format("expected at least 1 with {}, got 0", what));
+    };
+    if (r.schedule.name == "plateau") needs_evaluations("schedule.name", "schedule.name = \"plateau\"");
+    if (r.train.patience > 0) needs_evaluations("train.patience", "train.patience > 0");
   }
   if (int exponent = 0; r.train.precision == "f16" && std::frexp(r.train.loss_scale, &exponent) != 0.5) {
     report.fail({"train.loss_scale"}, fmt::format("expected a power of two, got {}", r.train.loss_scale));

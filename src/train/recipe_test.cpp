@@ -127,8 +127,10 @@ TEST(Recipe, TheHashCoversWhatChangesNumbers) {
     EXPECT_NE(with(other), hash) << other[0];
   EXPECT_NE(recipe_hash(base, {"fuse"}), hash);
   EXPECT_EQ(recipe_hash(base, {"fuse", "cse"}), recipe_hash(base, {"cse", "fuse", "cse"}));
-  EXPECT_TRUE(changes_numbers("seed"));
-  EXPECT_FALSE(changes_numbers("train.epochs"));
+  EXPECT_TRUE(changes_numbers(base, "seed"));
+  EXPECT_FALSE(changes_numbers(base, "train.epochs"));
+  EXPECT_FALSE(changes_numbers(base, "train.eval_every"));
+  EXPECT_TRUE(changes_numbers(parse_recipe("schedule.name = \"plateau\"", "x.toml"), "train.eval_every"));
 }
 
 TEST(Recipe, EachKeyIsPrintedCheckedAndCompared) {
@@ -148,6 +150,8 @@ TEST(Recipe, EachKeyIsPrintedCheckedAndCompared) {
             p->count += 1;
           else if constexpr (std::is_same_v<T, Ints> || std::is_same_v<T, Doubles>)
             p->push_back(3);
+          else if constexpr (std::is_same_v<T, Groups>)
+            p->push_back({{"*.bias"}, 2, 0.5, true});
           else
             *p += 1;
         },
@@ -162,6 +166,37 @@ TEST(Recipe, EachKeyIsPrintedCheckedAndCompared) {
     EXPECT_NE(recipe_reference().find("| `" + std::string(key.path) + "`"), std::string::npos);
   }
   EXPECT_TRUE(diff(base, base).empty());
+}
+
+TEST(Recipe, GroupsReadAndPrint) {
+  const std::string text =
+      "[[optimizer.groups]]\nmatch = [\"*.bias\", \"*norm*\"]\nweight_decay = 0\n"
+      "[[optimizer.groups]]\nmatch = \"fc1.*\"\nlr_scale = 0.1\nfrozen = true\n";
+  const Groups groups{{{"*.bias", "*norm*"}, 1, 0.0, false}, {{"fc1.*"}, 0.1, {}, true}};
+  const Recipe r = parse_recipe(text, "x.toml");
+  EXPECT_EQ(r.optimizer.groups, groups);
+  EXPECT_EQ(parse_recipe(to_toml(r), "x.toml"), r) << to_toml(r);
+  const Recipe set = parse_recipe("", "x.toml", {"optimizer.groups=[{match=\"fc1.*\",lr_scale=0.1,frozen=true}]"});
+  EXPECT_EQ(set.optimizer.groups, Groups{groups[1]});
+  EXPECT_NE(recipe_hash(r, {}), recipe_hash(set, {}));
+}
+
+TEST(Recipe, OptimizersHaveDefaultsOfTheirOwn) {
+  const auto with = [](const std::string& text, const Sets& sets = {}) {
+    return parse_recipe(text, "x.toml", sets).optimizer;
+  };
+  EXPECT_EQ(with("optimizer.name = \"lion\"").beta2, 0.99);
+  EXPECT_EQ(with("optimizer.name = \"adamw\"").beta2, 0.999);
+  EXPECT_EQ(with("", {"optimizer.name=muon"}).momentum, 0.95);
+  EXPECT_TRUE(with("", {"optimizer.name=muon"}).nesterov);
+  EXPECT_EQ(with("optimizer.name = \"rmsprop\"").momentum, 0.0);
+  // What is written stays, wherever the name comes from.
+  EXPECT_EQ(with("optimizer.name = \"adam\"\noptimizer.beta2 = 0.5", {"optimizer.name=lion"}).beta2, 0.5);
+  EXPECT_EQ(with("", {"optimizer.name=muon", "optimizer.nesterov=false"}).nesterov, false);
+  for (const char* name : {"rmsprop", "lion", "muon", "lamb", "lars", "adafactor", "adagrad", "adamax"}) {
+    const Recipe r = parse_recipe("", "x.toml", {std::string("optimizer.name=") + name});
+    EXPECT_EQ(parse_recipe(to_toml(r), "x.toml"), r) << name;
+  }
 }
 
 TEST(Recipe, ValidateChecksRecipesMadeInCode) {

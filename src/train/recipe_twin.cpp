@@ -91,6 +91,9 @@ Recipe tiny_twin(const Recipe& recipe) {
   at_most(r.model.sequence, 8);
 
   at_most(r.schedule.warmup_steps, 1);
+  at_most(r.optimizer.lookahead, 2);
+  r.optimizer.groups.clear();  // they name layers of the large one
+  at_most(r.train.swa_from, 1);
   r.train.epochs = 0;
   r.train.steps = 4;
   at_most(r.train.batch_size, 4);

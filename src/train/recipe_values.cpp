@@ -77,6 +77,20 @@ std::string layer_table_text(const LayerSpec& layer) {
   return text + " }";
 }
 
+std::string group_text(const GroupRecipe& g) {
+  std::string text = "{match = " + (g.match.size() == 1 ? quote_toml(g.match[0]) : list_text(g.match, quote_toml));
+  if (g.lr_scale != 1) text += ", lr_scale = " + number_text(g.lr_scale);
+  if (g.weight_decay) text += ", weight_decay = " + number_text(*g.weight_decay);
+  if (g.frozen) text += ", frozen = true";
+  return text + "}";
+}
+
+bool is_good_group(const GroupRecipe& g) {
+  return !g.match.empty() && std::none_of(g.match.begin(), g.match.end(), [](const auto& m) { return m.empty(); }) &&
+         in_range({.min = 0, .max = 1e6, .above_min = true}, g.lr_scale) &&
+         in_range({.min = 0, .max = 1e3}, g.weight_decay.value_or(0));
+}
+
 // Edit distance with transpositions (optimal string alignment), ignoring case.
 int edit_distance(std::string_view a, std::string_view b) {
   constexpr size_t kMax = 80;
@@ -114,8 +128,9 @@ std::string_view last_part(std::string_view path) { return path.substr(path.rfin
 }  // namespace
 
 std::string type_name(const RecipeKey& key) {
-  static constexpr const char* kNames[] = {"boolean",          "integer",         "number", "string",
-                                           "list of integers", "list of numbers", "size",   "integer or tables"};
+  static constexpr const char* kNames[] = {"boolean", "integer",           "number",
+                                           "string",  "list of integers",  "list of numbers",
+                                           "size",    "integer or tables", "list of tables"};
   static_assert(std::size(kNames) == std::variant_size_v<RecipeField>);
   Recipe recipe;
   return kNames[key.field(recipe).index()];
@@ -141,6 +156,8 @@ std::string allowed_text(const RecipeKey& key) {
           return fmt::format("an integer{}, or a list of up to {} layers", range_text(allowed), allowed.max_items);
         } else if constexpr (std::is_same_v<T, ByteSize>) {
           return "a size like \"512MiB\": a number of B, KiB, MiB, GiB, TiB (1024) or KB, MB, GB, TB (1000)";
+        } else if constexpr (std::is_same_v<T, Groups>) {
+          return "tables with match, lr_scale (above 0 to 1000000), weight_decay (from 0 to 1000), frozen";
         } else if (!allowed.choices.empty()) {
           std::string text = "one of ";
           for (std::string_view choice : allowed.choices) {
@@ -172,6 +189,8 @@ std::string value_text(const RecipeKey& key, const Recipe& recipe) {
           return list_text(*p, number_text);
         } else if constexpr (std::is_same_v<T, LayersRecipe>) {
           return p->list.empty() ? std::to_string(p->count) : list_text(p->list, layer_table_text);
+        } else if constexpr (std::is_same_v<T, Groups>) {
+          return list_text(*p, group_text);
         } else {
           return quote_toml(size_text(*p));
         }
@@ -206,6 +225,9 @@ std::optional<BadValue> check_value(const RecipeKey& key, const Recipe& recipe) 
             if (!check_layer(p->list[i]).empty()) return BadValue{layer_table_text(p->list[i]), i};
         } else if constexpr (std::is_same_v<T, ByteSize>) {
           if (p->bytes < 0) return bad();
+        } else if constexpr (std::is_same_v<T, Groups>) {
+          for (size_t i = 0; i < p->size(); ++i)
+            if (!is_good_group((*p)[i])) return BadValue{group_text((*p)[i]), i};
         }
         return std::nullopt;
       },

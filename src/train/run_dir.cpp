@@ -5,10 +5,12 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <vector>
 
 #include "base/error.h"
 #include "io/file_writer.h"
@@ -31,6 +33,24 @@ void replace_text(io::Fs& fs, const std::string& path, const std::string& text) 
   w.write(text);
   w.finish();
   io::rename_path(fs, beside, path);
+}
+
+std::string job_id() {
+  const char* slurm = std::getenv("SLURM_JOB_ID");
+  return slurm && io::is_plain_name(slurm) ? slurm : std::to_string(getpid());
+}
+
+void check_same_recipe(io::Fs& fs, const std::string& run, const Recipe& recipe) {
+  const std::string path = io::join_path(run, "recipe.toml");
+  if (!io::info_at(fs, path)) return;
+  std::vector<std::string> keys;
+  for (const RecipeDifference& d : diff(parse_recipe(read_text(fs, path), path), recipe))
+    if (changes_numbers(recipe, d.key)) keys.push_back(fmt::format("{}: {} in the run, {} now", d.key, d.a, d.b));
+  if (!keys.empty())
+    throw UserError(fmt::format("{}: the checkpoints belong to another recipe; {}; resume with the run's recipe, "
+                                "or choose another --out",
+                                run, fmt::join(keys, "; ")),
+                    Exit::bad_recipe);
 }
 
 namespace {

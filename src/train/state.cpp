@@ -10,8 +10,15 @@
 namespace lathe {
 namespace {
 
-bool in_optimizer_file(const StateSpec& s) { return s.kind == InputKind::optimizer; }
 bool is_saved(const StateSpec& s) { return s.kind != InputKind::gradient; }
+const char* file_of(const StateSpec& s) {
+  if (s.kind != InputKind::optimizer) return kModelFile;
+  return s.name.starts_with(kAveragePrefix) ? kAverageFile : kOptimizerFile;
+}
+std::string name_in_file(const StateSpec& s) {
+  return file_of(s) == std::string_view(kAverageFile) ? s.name.substr(kAveragePrefix.size()) : s.name;
+}
+constexpr const char* kStateFiles[] = {kModelFile, kOptimizerFile, kAverageFile};
 
 // FNV-1a: the stream of a tensor's first value depends on its name, not on its place in the model.
 uint32_t stream_of(const std::string& name) {
@@ -64,7 +71,8 @@ void initial_value(const StateSpec& s, int64_t seed, std::span<std::byte> out) {
                 s.name);
     return;
   }
-  const CounterRng rng(static_cast<uint64_t>(seed), stream_of(s.name), 0x696e6974u, 0);  // "init"
+  const CounterRng rng(static_cast<uint64_t>(seed), stream_of(s.like.empty() ? s.name : s.like), 0x696e6974u,
+                       0);  // "init"
   for (int64_t i = 0; i < s.type.numel(); ++i) {
     const auto k = static_cast<uint64_t>(i);
     double v = s.init.value;
@@ -112,44 +120,63 @@ void from_file_order(const StateSpec& s, std::span<const std::byte> bytes, std::
   permute(Shape(permuted), inverse, static_cast<size_t>(size_of(s.type.dtype)), bytes.data(), out.data());
 }
 
-std::vector<io::CheckpointFile> state_files(Executor& e, const std::vector<StateSpec>& specs) {
+std::vector<io::CheckpointFile> state_files(Executor& e, const std::vector<StateSpec>& specs, Keep keep) {
   const auto spec_of = [&](size_t i) { return std::ranges::find(specs, e.set().state[i].name, &StateSpec::name); };
   const auto& views = e.take_snapshot([&](size_t i, std::span<const std::byte> src, std::span<std::byte> dst) {
     to_file_order(*spec_of(i), src, dst);
   });
-  std::vector<io::TensorData> model, optimizer;
-  for (size_t i = 0; i < views.size(); ++i) {
-    const StateSpec& s = *spec_of(i);
-    if (is_saved(s)) (in_optimizer_file(s) ? optimizer : model).push_back({s.name, file_type(s), views[i]});
+  std::vector<io::CheckpointFile> files;
+  for (const std::string_view file : kStateFiles) {
+    if (keep == Keep::model && file == kOptimizerFile) continue;
+    std::vector<io::TensorData> tensors;
+    for (size_t i = 0; i < views.size(); ++i) {
+      const StateSpec& s = *spec_of(i);
+      if (is_saved(s) && file == file_of(s)) tensors.push_back({name_in_file(s), file_type(s), views[i]});
+    }
+    if (file != kAverageFile || !tensors.empty())
+      files.push_back(io::tensor_file(std::string(file), std::move(tensors)));
   }
-  return {io::tensor_file(kModelFile, std::move(model)), io::tensor_file(kOptimizerFile, std::move(optimizer))};
+  return files;
 }
 
-void load_state(Executor& e, const std::vector<StateSpec>& specs, io::Fs& fs, const std::string& path, bool optimizer) {
+namespace {
+
+void load_file(Executor& e, const std::vector<const StateSpec*>& specs, io::Fs& fs, const std::string& path) {
   const io::SafetensorsFile file = io::SafetensorsFile::open(fs, path);
   std::vector<std::string> problems;
-  for (const StateSpec& s : specs) {
-    if (!is_saved(s) || in_optimizer_file(s) != optimizer) continue;
-    const io::TensorEntry* t = file.find(s.name);
-    const TensorType type = file_type(s);
+  for (const StateSpec* s : specs) {
+    const io::TensorEntry* t = file.find(name_in_file(*s));
+    const TensorType type = file_type(*s);
     if (!t)
-      problems.push_back(fmt::format("\"{}\" is missing", s.name));
+      problems.push_back(fmt::format("\"{}\" is missing", name_in_file(*s)));
     else if (t->dtype != type.dtype || t->shape != type.shape)
-      problems.push_back(
-          fmt::format("\"{}\": expected {}, got {}{}", s.name, to_string(type), t->dtype_name, to_string(t->shape)));
+      problems.push_back(fmt::format("\"{}\": expected {}, got {}{}", name_in_file(*s), to_string(type), t->dtype_name,
+                                     to_string(t->shape)));
   }
   LATHE_USER_CHECK(
       problems.empty(), "{}: does not fit the model of this recipe: {}", path,
       fmt::join(problems.begin(), problems.begin() + static_cast<long>(std::min<size_t>(problems.size(), 10)), "; "));
   std::vector<std::byte> raw, value;
-  for (const StateSpec& s : specs) {
-    if (!is_saved(s) || in_optimizer_file(s) != optimizer) continue;
-    raw.resize(static_cast<size_t>(s.type.bytes()));
+  for (const StateSpec* s : specs) {
+    raw.resize(static_cast<size_t>(s->type.bytes()));
     value.resize(raw.size());
-    file.read(*file.find(s.name), raw);
-    check_finite(path, s, raw);
-    from_file_order(s, raw, value);
-    e.write_state(s.name, value);
+    file.read(*file.find(name_in_file(*s)), raw);
+    check_finite(path, *s, raw);
+    from_file_order(*s, raw, value);
+    e.write_state(s->name, value);
+  }
+}
+
+}  // namespace
+
+void load_state(Executor& e, const std::vector<StateSpec>& specs, io::Fs& fs, const std::string& checkpoint,
+                Keep keep) {
+  for (const std::string_view file : kStateFiles) {
+    if (keep == Keep::model && file == kOptimizerFile) continue;
+    std::vector<const StateSpec*> here;
+    for (const StateSpec& s : specs)
+      if (is_saved(s) && file == file_of(s)) here.push_back(&s);
+    if (!here.empty()) load_file(e, here, fs, io::join_path(checkpoint, std::string(file)));
   }
 }
 

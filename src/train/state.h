@@ -20,14 +20,22 @@ void to_file_order(const StateSpec&, std::span<const std::byte> bytes, std::span
 void from_file_order(const StateSpec&, std::span<const std::byte> bytes, std::span<std::byte> out);
 TensorType file_type(const StateSpec&);
 
+// The files of a checkpoint: weights and buffers; what only training needs; averages of weights and buffers, under the
+// names of what they average.
 inline constexpr const char* kModelFile = "model.safetensors";
 inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
+inline constexpr const char* kAverageFile = "average.safetensors";
 
-// The state of the executor as checkpoint files: weights and buffers, and the optimizer's. They are written from the
+enum class Keep {
+  all,    // to go on with
+  model,  // to evaluate: no optimizer file
+};
+// The state of the executor as checkpoint files; no average file where nothing is averaged. They are written from the
 // executor's snapshot, so they are valid until the next one is taken.
-std::vector<io::CheckpointFile> state_files(Executor&, const std::vector<StateSpec>&);
+std::vector<io::CheckpointFile> state_files(Executor&, const std::vector<StateSpec>&, Keep = Keep::all);
 
-// Reads every tensor of `specs` of the given kinds from the file. UserError: missing names, other types (all listed).
-void load_state(Executor&, const std::vector<StateSpec>&, io::Fs&, const std::string& path, bool optimizer);
+// Reads every tensor of `specs` from its file in the checkpoint's directory. UserError: missing names, other types (all
+// of a file listed).
+void load_state(Executor&, const std::vector<StateSpec>&, io::Fs&, const std::string& checkpoint, Keep = Keep::all);
 
 }  // namespace lathe

@@ -1,10 +1,7 @@
 #include "train/trainer.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "backend/cpu/isa.h"
@@ -12,11 +9,12 @@
 #include "base/stopwatch.h"
 #include "io/checkpoint.h"
 #include "io/run_lock.h"
-#include "nn/schedule.h"
 #include "run/peak.h"
 #include "train/evaluation.h"
+#include "train/monitor.h"
 #include "train/outside.h"
 #include "train/progress.h"
+#include "train/recipe_errors.h"
 #include "train/run_dir.h"
 #include "train/signals.h"
 #include "train/state.h"
@@ -25,26 +23,14 @@
 namespace lathe {
 namespace {
 
-std::string job_id() {
-  const char* slurm = std::getenv("SLURM_JOB_ID");
-  return slurm && io::is_plain_name(slurm) ? slurm : std::to_string(getpid());
-}
-
-ScheduleConfig schedule_config(const Compiled& c) {
-  const ScheduleRecipe& s = c.recipe.schedule;
-  return {.name = s.name,
-          .lr = c.recipe.optimizer.lr,
-          .min_lr = s.min_lr,
-          .warmup_steps = s.warmup_steps,
-          .total_steps = c.schedule.total_steps,
-          .step_every = s.step_epochs * c.schedule.steps_per_epoch,
-          .gamma = s.gamma};
-}
-
 class Trainer {
  public:
   Trainer(const Recipe& r, const TrainOptions& o)
-      : options_(o), progress_(stdout, o.quiet), checkpoints_(io::join_path(o.out, "checkpoints")) {
+      : options_(o),
+        progress_(stdout, o.quiet),
+        checkpoints_(io::join_path(o.out, kCheckpointFolder)),
+        best_(io::join_path(o.out, kBestFolder)),
+        monitor_(r) {
     // All that can fail without a directory comes first: a run that cannot start leaves nothing behind.
     require_device(parse_device_name(r.device.name));
     dataset_ = open_dataset(r);
@@ -56,6 +42,9 @@ class Trainer {
     loader_ = std::make_unique<data::Loader>(*dataset_.train, c_.loader,
                                              loader_slots(*executor_, 0, c_.executor.slots - 2, true));
     queue_.emplace(*executor_, *loader_, c_.executor.ahead, c_.executor.slots - 2);
+    if ((r.schedule.name == "plateau" || r.train.patience > 0) && !c_.has("eval"))
+      throw_recipe_error(r, {"data.test_samples", "data.validation"},
+                         "expected evaluation data for train.patience or schedule.name = \"plateau\", got none");
     if (c_.has("eval")) evaluation_ = std::make_unique<Evaluation>(c_, *executor_, *dataset_.eval);
     terms_per_sample_ = c_.data.sample.dtype == DType::i32 ? c_.data.sample.numel() : 1;
     schedule_ = schedule_config(c_);
@@ -66,14 +55,14 @@ class Trainer {
   TrainResult run() {
     progress_.note(fmt::format("run directory: {}", options_.out));
     restore();
-    if (step_ >= c_.schedule.total_steps) return nothing_to_do();
+    if (step_ >= c_.schedule.total_steps || monitor_.should_stop()) return nothing_to_do();
     replace_text(fs_, io::join_path(options_.out, "recipe.toml"), to_toml(c_.recipe));
     log_.emplace(fs_, options_.out, step_);
     progress_.note(fmt::format("{}: {} training samples, {} steps of {}, {} parameters, {} planned, device {}",
                                c_.recipe.name, c_.schedule.samples, c_.schedule.total_steps,
                                c_.schedule.batch * c_.schedule.accumulate, parameter_count(),
                                format_bytes(c_.memory().total()), c_.recipe.device.name));
-    if (const int64_t warm = c_.recipe.schedule.warmup_steps; warm > c_.schedule.total_steps)
+    if (const int64_t warm = schedule_.warmup_steps; warm > c_.schedule.total_steps)
       progress_.note(fmt::format(
           "warning: schedule.warmup_steps = {}, but the run has {} steps: the learning rate never reaches {}", warm,
           c_.schedule.total_steps, c_.recipe.optimizer.lr));
@@ -103,7 +92,8 @@ class Trainer {
 
   // The checkpoint is at the end of the recipe already: its numbers are shown, no file changes.
   TrainResult nothing_to_do() {
-    progress_.note(fmt::format("nothing to do: the checkpoint is at step {} of {}", step_, c_.schedule.total_steps));
+    progress_.note(fmt::format("nothing to do: the checkpoint is at step {} of {}{}", step_, c_.schedule.total_steps,
+                               monitor_.should_stop() ? ", where train.patience ended the run" : ""));
     if (evaluation_) eval_ = evaluation_->run();
     first_step_ = step_;
     loss_ = std::numeric_limits<double>::quiet_NaN();
@@ -127,18 +117,10 @@ class Trainer {
     } else {
       io::make_dirs(fs_, checkpoints_);
     }
+    if (r.checkpoint.best) io::make_dirs(fs_, best_);
+    if (io::info_at(fs_, best_)) io::clean_leftovers(fs_, best_, notes);
     for (const std::string& n : notes) progress_.note(n);
-    const std::string path = io::join_path(options_.out, "recipe.toml");
-    if (options_.resume && io::info_at(fs_, path) && !io::list_steps(fs_, checkpoints_).empty()) {
-      std::vector<std::string> keys;
-      for (const RecipeDifference& d : diff(parse_recipe(read_text(fs_, path), path), r))
-        if (changes_numbers(d.key)) keys.push_back(fmt::format("{}: {} in the run, {} now", d.key, d.a, d.b));
-      if (!keys.empty())
-        throw UserError(fmt::format("{}: the checkpoints belong to another recipe; {}; resume with the run's recipe, "
-                                    "or choose another --out",
-                                    options_.out, fmt::join(keys, "; ")),
-                        Exit::bad_recipe);
-    }
+    if (options_.resume && !io::list_steps(fs_, checkpoints_).empty()) check_same_recipe(fs_, options_.out, r);
   }
 
   void restore() {
@@ -160,22 +142,22 @@ class Trainer {
           "warning: the checkpoint was made with {}, this run computes with {}: results will differ in the last bits",
           found->manifest.isa, instruction_set()));
     check_same_passes(*found);
-    load_state(*executor_, c_.state, fs_, io::join_path(found->path, kModelFile), false);
-    load_state(*executor_, c_.state, fs_, io::join_path(found->path, kOptimizerFile), true);
+    load_state(*executor_, c_.state, fs_, found->path);
     step_ = found->manifest.step;
     const auto info = [&](const char* key) {
       const auto it = found->manifest.info.find(key);
       return it == found->manifest.info.end() ? int64_t{0} : std::strtoll(it->second.c_str(), nullptr, 10);
     };
-    if (c_.recipe.schedule.name == "cosine" && info("total_steps") != c_.schedule.total_steps &&
+    if (find_schedule(schedule_.name)->to_end && info("total_steps") != c_.schedule.total_steps &&
         step_ < c_.schedule.total_steps)
       progress_.note(
-          fmt::format("warning: the cosine schedule now ends at step {}, it ended at {} when the checkpoint was "
+          fmt::format("warning: the {} schedule now ends at step {}, it ended at {} when the checkpoint was "
                       "written: the learning "
                       "rate is not that of a run to {} from the beginning",
-                      c_.schedule.total_steps, info("total_steps"), c_.schedule.total_steps));
+                      schedule_.name, c_.schedule.total_steps, info("total_steps"), c_.schedule.total_steps));
     skipped_ = info("skipped");
     skipped_in_a_row_ = info("skipped_in_a_row");
+    monitor_.load(found->manifest.info);
     progress_.note(fmt::format("resumed at step {} from {}", step_, found->path));
   }
 
@@ -237,6 +219,7 @@ class Trainer {
         result_.preempted = true;
         return;
       }
+      if (result_.stopped_early) return;
     }
   }
 
@@ -253,9 +236,15 @@ class Trainer {
     queue_->free_slots();
     const data::Batch b = loader_->next();
     const double terms = static_cast<double>(c_.schedule.samples_in(step) * terms_per_sample_);
-    stage_step_inputs(*executor_, b.slot, c_.recipe.seed, step, learning_rate(schedule_, step), 1.0 / terms);
+    stage_step_inputs(*executor_, b.slot, c_.recipe.seed, step, rate_of(step), 1.0 / terms);
+    stage_optional_inputs(*executor_, b.slot, c_, step);
     executor_->stage(program_of(b), b.slot);
     return b;
+  }
+
+  double rate_of(int64_t step) const {
+    const double rate = learning_rate(schedule_, step), factor = monitor_.factor(step);
+    return factor == 1 ? rate : std::min(rate, std::max(c_.recipe.schedule.min_lr, rate * factor));
   }
 
   size_t program_of(const data::Batch& b) const { return b.count == c_.schedule.batch ? whole_ : tail_; }
@@ -319,7 +308,7 @@ class Trainer {
       log_->write({{"step", step},
                    {"epoch", epoch_after(step)},
                    {"loss", loss_},
-                   {"lr", learning_rate(schedule_, m.step)},
+                   {"lr", rate_of(m.step)},
                    {"grad_norm", grad_norm_},
                    {"skipped", skipped_}});
     if (m.accepted) smooth_loss_ = smooth_loss_ ? 0.95 * *smooth_loss_ + 0.05 * loss_ : loss_;
@@ -333,7 +322,8 @@ class Trainer {
       return epoch_end && epochs > 0 && c_.schedule.epoch_of(step_) % epochs == 0;
     };
     const CheckpointRecipe& k = c_.recipe.checkpoint;
-    const bool evaluates = evaluation_ && (last || every(c_.recipe.train.eval_every));
+    const bool regular = every(c_.recipe.train.eval_every);
+    const bool evaluates = evaluation_ && (last || regular);
     const bool keeps = last || (k.every_steps > 0 && step_ % k.every_steps == 0) || every(k.every_epochs);
     if (evaluates || keeps || step_ == first_step_ + 1)  // kernels were compiled in the first: time counts from here
       settle();
@@ -346,11 +336,10 @@ class Trainer {
     const double rate = static_cast<double>(samples_) / result_.seconds;
     const double per_step = result_.seconds / static_cast<double>(step_ - first_step_);
     progress_.update({step_, c_.schedule.total_steps, epoch_after(step_), smooth_loss_.value_or(loss_),
-                      learning_rate(schedule_, step_ - 1), rate,
-                      per_step * static_cast<double>(c_.schedule.total_steps - step_)});
+                      rate_of(step_ - 1), rate, per_step * static_cast<double>(c_.schedule.total_steps - step_)});
     if (options_.on_step) options_.on_step(step_, *executor_);
-    if (evaluates) evaluate_now();
-    if (keeps) checkpoint();
+    if (evaluates) evaluate_now(regular);
+    if (keeps || result_.stopped_early) checkpoint();
   }
 
   void refuse(int64_t step) {
@@ -371,21 +360,35 @@ class Trainer {
         what, c_.schedule.epoch_of(step - 1), c_.schedule.first_batch(step - 1), skipped_in_a_row_, options_.out));
   }
 
-  void evaluate_now() {
+  void evaluate_now(bool regular) {
     eval_ = evaluation_->run();
     log_->write({{"step", step_}, {"eval_loss", eval_->loss}, {"eval_accuracy", eval_->accuracy}});
     fmt::memory_buffer text;
     fmt::format_to(std::back_inserter(text), "epoch {}: test loss {:.4f}, accuracy {:.2f} %",
                    c_.schedule.epoch_of(step_), eval_->loss, 100 * eval_->accuracy);
     progress_.note({text.data(), text.size()});
+    const double factor = monitor_.factor(step_ + 1);
+    if (monitor_.hear(eval_->loss, eval_->accuracy, step_, regular) && c_.recipe.checkpoint.best)
+      publish(best_, Keep::model, best_retention_);
+    if (monitor_.factor(step_ + 1) != factor)
+      progress_.note(fmt::format("no better {} for {} evaluations: learning rate {:.3g}", c_.recipe.train.monitor,
+                                 c_.recipe.schedule.patience, rate_of(step_ + 1)));
+    if (step_ < c_.schedule.total_steps && monitor_.should_stop()) {
+      progress_.note(fmt::format("no better {} for {} evaluations: the run ends; the best was at step {}",
+                                 c_.recipe.train.monitor, monitor_.evaluations_without_improvement(),
+                                 monitor_.best_step()));
+      result_.stopped_early = true;
+    }
   }
 
   // A refused step changed nothing, so what is saved after one is the last good state.
-  void checkpoint() {
+  void checkpoint() { publish(checkpoints_, Keep::all, *retention_); }
+
+  void publish(const std::string& folder, Keep keep, io::Retention& retention) {
     settle();
     io::Notes notes;
     try {
-      const auto files = state_files(*executor_, c_.state);
+      const auto files = state_files(*executor_, c_.state, keep);
       io::Manifest about;
       about.step = step_;
       about.recipe_hash = recipe_hash(c_.recipe, disabled_passes());
@@ -395,12 +398,13 @@ class Trainer {
                     {"skipped_in_a_row", std::to_string(skipped_in_a_row_)},
                     {"total_steps", std::to_string(c_.schedule.total_steps)},
                     {"disabled_passes", disabled_text()}};
+      monitor_.save(about.info);
       log_->sync();
-      io::publish_checkpoint(fs_, checkpoints_, job_id(), about, files);
-      retention_->apply(fs_, checkpoints_, notes);
+      io::publish_checkpoint(fs_, folder, job_id(), about, files);
+      retention.apply(fs_, folder, notes);
     } catch (const UserError& e) {
       if (c_.recipe.checkpoint.on_error != "warn") throw;
-      notes.push_back(fmt::format("warning: no checkpoint at step {}: {}", step_, e.what()));
+      notes.push_back(fmt::format("warning: no checkpoint at step {} in {}: {}", step_, folder, e.what()));
     }
     for (const std::string& n : notes) progress_.note(n);
   }
@@ -413,6 +417,7 @@ class Trainer {
 
   TrainResult finish() {
     result_.steps = step_;
+    result_.best_step = monitor_.best_step();
     result_.loss = loss_;
     result_.eval_loss = eval_ ? eval_->loss : std::numeric_limits<double>::quiet_NaN();
     result_.accuracy = eval_ ? eval_->accuracy : std::numeric_limits<double>::quiet_NaN();
@@ -447,7 +452,8 @@ class Trainer {
   io::PosixFs fs_;
   Progress progress_;
   StopSignals signals_;
-  std::string checkpoints_;
+  std::string checkpoints_, best_;
+  Monitor monitor_;
   std::optional<io::RunLock> lock_;
   Dataset dataset_;
   Compiled c_;
@@ -456,6 +462,7 @@ class Trainer {
   std::optional<StepQueue> queue_;
   std::unique_ptr<Evaluation> evaluation_;
   std::optional<io::Retention> retention_;
+  io::Retention best_retention_{1};
   std::optional<MetricsLog> log_;
   ScheduleConfig schedule_;
   int64_t terms_per_sample_ = 1;
@@ -472,14 +479,6 @@ class Trainer {
 };
 
 }  // namespace
-
-void stage_step_inputs(Executor& e, int slot, int64_t seed, int64_t step, double lr, double loss_scale) {
-  const int64_t key[2] = {seed, step};
-  const auto rate = static_cast<float>(lr), scale = static_cast<float>(loss_scale);
-  std::memcpy(e.staging(slot, "key"), key, sizeof(key));
-  std::memcpy(e.staging(slot, "lr"), &rate, sizeof(rate));
-  std::memcpy(e.staging(slot, "loss_scale"), &scale, sizeof(scale));
-}
 
 TrainResult train(const Recipe& recipe, const TrainOptions& o) {
   Recipe r = recipe;

@@ -1,7 +1,7 @@
 // train: the loop. Steps, evaluation, checkpoints, signals, non-finite values, progress.
 //
-// A run directory holds recipe.toml (resolved), metrics.jsonl (deterministic: no times), checkpoints/, summary.json,
-// report.html, TensorBoard events.
+// A run directory holds recipe.toml (resolved), metrics.jsonl (deterministic: no times), checkpoints/, best/ (if
+// wanted), summary.json, report.html, TensorBoard events.
 #pragma once
 
 #include <functional>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "train/compile.h"
+#include "train/step_inputs.h"
 
 namespace lathe {
 
@@ -28,7 +29,9 @@ struct TrainOptions {
 struct TrainResult {
   bool preempted = false;              // a signal ended it; a checkpoint was written
   bool unchanged = false;              // resumed at its end: nothing was trained, no file was written
+  bool stopped_early = false;          // train.patience ended it
   int64_t steps = 0;                   // reached
+  int64_t best_step = 0;               // of the best evaluation; 0: there was none
   double loss = 0;                     // last training loss
   double eval_loss = 0, accuracy = 0;  // NaN when nothing was evaluated
   double samples_per_second = 0;
@@ -57,8 +60,14 @@ struct EvalResult {
   double seconds = 0;
 };
 
-// The newest valid checkpoint of a run on its evaluation data.
-EvalResult evaluate(const std::string& run, const std::vector<std::string>& sets);
+inline constexpr const char* kCheckpointFolder = "checkpoints";
+inline constexpr const char* kBestFolder = "best";
+
+// Which checkpoint of a run: the newest valid one, or the one with the best evaluation (checkpoint.best).
+enum class Which { newest, best };
+
+// A checkpoint of a run on its evaluation data.
+EvalResult evaluate(const std::string& run, const std::vector<std::string>& sets, Which = Which::newest);
 
 struct Prediction {
   std::string input;
@@ -69,15 +78,13 @@ struct Prediction {
 // Images: .pgm/.ppm, IDX (all images of the file) or "test:N" / "test:A-B" of the recipe's evaluation data. Tokens:
 // text files, continued by `tokens` bytes (default 64), always the most likely one; an error for images.
 std::vector<Prediction> predict(const std::string& run, const std::vector<std::string>& inputs,
-                                const std::vector<std::string>& sets, std::optional<int64_t> tokens = {});
+                                const std::vector<std::string>& sets, std::optional<int64_t> tokens = {},
+                                Which = Which::newest);
 
 // The recipe stored in a run directory, with overrides.
 Recipe load_run_recipe(const std::string& run, const std::vector<std::string>& sets);
 
-// An executor with the state of the run's newest valid checkpoint; notes go to stderr.
-std::unique_ptr<Executor> open_run(const std::string& run, const Compiled&);
-
-// Fills the step inputs of a slot.
-void stage_step_inputs(Executor&, int slot, int64_t seed, int64_t step, double lr, double loss_scale);
+// An executor with the weights of the run's checkpoint; notes go to stderr.
+std::unique_ptr<Executor> open_run(const std::string& run, const Compiled&, Which = Which::newest);
 
 }  // namespace lathe

@@ -38,7 +38,7 @@ CASES = {
         "optimizer.beta1": 0.8, "optimizer.beta2": 0.99, "optimizer.eps": 1e-6, "optimizer.weight_decay": 0.05},
     "cnn_norm_nesterov": FASHION | {
         "model.family": "cnn", "model.channels": [32, 64], "model.dense": 128, "model.batch_norm": True,
-        "optimizer.name": "sgd", "optimizer.lr": 0.05, "optimizer.momentum": 0.9, "optimizer.nesterov": True,
+        "optimizer.name": "sgdw", "optimizer.lr": 0.05, "optimizer.momentum": 0.9, "optimizer.nesterov": True,
         "optimizer.weight_decay": 5e-4, "schedule.name": "cosine", "schedule.warmup_steps": 3,
         "train.label_smoothing": 0.1},
     "cnn_adam_clip": FASHION | {
@@ -76,7 +76,7 @@ DEFAULTS = {"optimizer.momentum": 0.0, "optimizer.nesterov": False, "optimizer.b
             "schedule.min_lr": 0.0, "train.accumulate": 1, "train.clip_norm": 0.0, "train.clip_value": 0.0,
             "train.label_smoothing": 0.0}
 
-USED_WITH = {"optimizer.momentum": ("sgd",), "optimizer.nesterov": ("sgd",), "optimizer.beta1": ("adam", "adamw"),
+USED_WITH = {"optimizer.momentum": ("sgd", "sgdw"), "optimizer.nesterov": ("sgd", "sgdw"), "optimizer.beta1": ("adam", "adamw"),
              "optimizer.beta2": ("adam", "adamw"), "optimizer.eps": ("adam", "adamw"), "schedule.min_lr": ("cosine",)}
 
 

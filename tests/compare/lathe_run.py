@@ -41,11 +41,11 @@ class Run:
         self.binary, self.dir, self.recipe = binary, pathlib.Path(directory), recipe
         self.keys = keys
 
-    def train(self, resume=False, **more):
+    def train(self, resume=False, raw=(), **more):
         sets = []
         for key, value in {**self.keys, **{k.replace("__", "."): v for k, v in more.items()}}.items():
             sets += ["--set", f"{key}={toml(value)}"]
-        lathe(self.binary, "train", self.recipe, *sets, "--out", self.dir, "--quiet", *(["--resume"] if resume else []))
+        lathe(self.binary, "train", self.recipe, *sets, "--out", self.dir, "--quiet", *raw, *(["--resume"] if resume else []))
 
     def eval(self):
         return json.loads(lathe(self.binary, "eval", self.dir, "--json"))

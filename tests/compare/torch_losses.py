@@ -65,18 +65,19 @@ def inputs(keys, part, dtype):
 
 
 def make_optimizer(keys, model):
-    """Lathe's weight decay is decoupled in every optimizer and leaves tensors of one axis alone: two groups."""
+    """Lathe's weight decay leaves tensors of one axis alone: two groups. Also the decay that PyTorch has no optimizer for."""
     decay = keys["optimizer.weight_decay"]
     groups = [{"params": [p for p in model.parameters() if p.dim() >= 2], "weight_decay": decay},
               {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}]
     adam = {"betas": (keys["optimizer.beta1"], keys["optimizer.beta2"]), "eps": keys["optimizer.eps"]}
     if keys["optimizer.name"] == "adamw":
         return torch.optim.AdamW(groups, lr=1.0, **adam), 0.0
-    for g in groups:
-        g["weight_decay"] = 0.0
     if keys["optimizer.name"] == "adam":
-        return torch.optim.Adam(groups, lr=1.0, **adam), decay
-    return torch.optim.SGD(groups, lr=1.0, momentum=keys["optimizer.momentum"], nesterov=keys["optimizer.nesterov"]), decay
+        return torch.optim.Adam(groups, lr=1.0, **adam), 0.0
+    apart = keys["optimizer.name"] == "sgdw"
+    if apart:
+        groups[0]["weight_decay"] = 0.0
+    return torch.optim.SGD(groups, lr=1.0, momentum=keys["optimizer.momentum"], nesterov=keys["optimizer.nesterov"]), decay if apart else 0.0
 
 
 def train_torch(keys, model, data, dtype):
@@ -117,7 +118,7 @@ def train_torch(keys, model, data, dtype):
 
 def zero_moments(keys, model):
     """An optimizer file of a run that has not begun."""
-    adam = keys["optimizer.name"] != "sgd"
+    adam = keys["optimizer.name"].startswith("adam")
     kinds = ["exp_avg", "exp_avg_sq"] if adam else ["momentum_buffer"] if keys["optimizer.momentum"] > 0 else []
     zeros = {f"{name}.{kind}": torch.zeros_like(p) for name, p in model.named_parameters() for kind in kinds}
     return zeros | ({"optimizer.step": torch.tensor(0, dtype=torch.int32)} if adam else {})

@@ -1,0 +1,33 @@
+// Parameter groups: settings for the parameters whose names match a pattern. The first group that matches a name holds.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "nn/net.h"
+
+namespace lathe {
+
+struct ParamGroup {
+  std::vector<std::string> match;      // globs: '*' any characters, '?' one
+  double lr_scale = 1;                 // times the schedule's learning rate
+  std::optional<double> weight_decay;  // instead of the optimizer's, on tensors of any number of axes
+  bool frozen = false;                 // not trained: no gradient, no moments
+};
+
+bool glob_match(std::string_view pattern, std::string_view name);
+
+// The group of a parameter, or null.
+const ParamGroup* find_group(const std::vector<ParamGroup>&, std::string_view name);
+
+// A pattern that takes effect on no parameter: its group, its place in `match`, and the reason in words.
+struct UselessPattern {
+  size_t group = 0, pattern = 0;
+  std::string reason;
+};
+std::optional<UselessPattern> find_useless_pattern(const std::vector<ParamGroup>&,
+                                                   const std::vector<std::string>& names);
+
+}  // namespace lathe

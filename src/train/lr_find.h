@@ -1,0 +1,37 @@
+// find_learning_rate: trains with a learning rate that grows by the same factor in each step, until the loss explodes,
+// and looks where it fell fastest (Smith, 2017). Keeps no weights.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/compile.h"
+
+namespace lathe {
+
+struct LrFindOptions {
+  std::string out;  // gets lr_find.svg and lr_find.tsv
+  double low = 1e-6, high = 10;
+  int64_t steps = 140;
+  CompileOptions compile;
+};
+
+struct LrFindPoint {
+  double lr = 0, loss = 0, smooth = 0;
+};
+
+struct LrFind {
+  std::vector<LrFindPoint> points;
+  std::optional<double> suggested;  // where the smoothed loss falls fastest; none: it never fell
+  double lowest = 0;                // where the smoothed loss is lowest: too large a rate already
+  bool exploded = false;
+  std::string picture, table;  // paths
+};
+
+LrFind find_learning_rate(const Recipe&, const LrFindOptions&);
+
+// What the points say, without a run.
+void judge(LrFind&);
+
+}  // namespace lathe

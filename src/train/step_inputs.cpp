@@ -1,0 +1,64 @@
+#include "train/step_inputs.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace lathe {
+
+ScheduleConfig schedule_config(const Compiled& c) {
+  const ScheduleRecipe& s = c.recipe.schedule;
+  return {.name = s.name,
+          .lr = c.recipe.optimizer.lr,
+          .min_lr = s.min_lr,
+          .warmup_steps = s.warmup_steps,
+          .total_steps = c.schedule.total_steps,
+          .step_every = s.step_epochs * c.schedule.steps_per_epoch,
+          .gamma = s.gamma,
+          .power = s.power,
+          .start = s.start,
+          .rise = s.rise,
+          .restart_every = s.restart_epochs * c.schedule.steps_per_epoch,
+          .restart_factor = s.restart_factor,
+          .decay = s.decay};
+}
+
+double average_share(const Recipe& r, const TrainSchedule& s, int64_t step) {
+  if (r.train.swa_from > 0) {
+    const int64_t epochs = (step + 1) / s.steps_per_epoch;  // complete after this step
+    if (epochs < r.train.swa_from) return 1;
+    if ((step + 1) % s.steps_per_epoch != 0) return 0;
+    return 1.0 / static_cast<double>(epochs - r.train.swa_from + 1);
+  }
+  constexpr double kWarmup =
+      10;  // after n steps the decay is at most n / (n + 10): about the last tenth of them counts
+  const auto n = static_cast<double>(step);
+  return 1 - std::min(r.train.ema, n / (n + kWarmup));
+}
+
+double lookahead_share(const Recipe& r, int64_t step) {
+  const int64_t every = r.optimizer.lookahead;
+  return every > 0 && (step + 1) % every == 0 ? r.optimizer.lookahead_alpha : 0;
+}
+
+namespace {
+
+void stage_scalar(Executor& e, int slot, const char* name, double value) {
+  const auto v = static_cast<float>(value);
+  std::memcpy(e.staging(slot, name), &v, sizeof(v));
+}
+
+}  // namespace
+
+void stage_step_inputs(Executor& e, int slot, int64_t seed, int64_t step, double lr, double loss_scale) {
+  const int64_t key[2] = {seed, step};
+  std::memcpy(e.staging(slot, "key"), key, sizeof(key));
+  stage_scalar(e, slot, "lr", lr);
+  stage_scalar(e, slot, "loss_scale", loss_scale);
+}
+
+void stage_optional_inputs(Executor& e, int slot, const Compiled& c, int64_t step) {
+  if (c.config.average) stage_scalar(e, slot, "average", average_share(c.recipe, c.schedule, step));
+  if (c.config.optimizer.lookahead > 0) stage_scalar(e, slot, "lookahead", lookahead_share(c.recipe, step));
+}
+
+}  // namespace lathe
