@@ -13,7 +13,7 @@
 namespace lathe {
 namespace {
 
-constexpr int64_t kMaxBytes = 1 << 20;
+constexpr int64_t kMaxFileBytes = 1 << 20;
 
 std::string_view section_of(std::string_view path) {
   const size_t dot = path.rfind('.');
@@ -108,7 +108,7 @@ Recipe load_recipe(const std::string& name_or_path, const Sets& sets) {
                     Exit::missing_input);
   }
   try {
-    const auto content = data::read_file(name_or_path, kMaxBytes);
+    const auto content = data::read_file(name_or_path, kMaxFileBytes);
     return parse_recipe({reinterpret_cast<const char*>(content.data()), content.size()}, name_or_path, sets);
   } catch (const UserError& error) {
     // To the reader of files a bad file is bad data; here it is a bad recipe.

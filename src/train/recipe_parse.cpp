@@ -14,7 +14,7 @@
 namespace lathe {
 namespace {
 
-constexpr size_t kMaxBytes = 1 << 20;
+constexpr size_t kMaxTextBytes = 1 << 20;
 constexpr int kMaxBrackets = 16;
 constexpr int kMaxDots = 8;
 
@@ -391,8 +391,8 @@ uint32_t Reader::line_of_assertion(std::string_view text) const {
 }
 
 void Reader::read_text(std::string_view text) {
-  if (text.size() > kMaxBytes) {
-    errors_.add_syntax({1, 1}, fmt::format("expected a recipe of at most {} bytes, got {}", kMaxBytes, text.size()));
+  if (text.size() > kMaxTextBytes) {
+    errors_.add_syntax({1, 1}, fmt::format("expected a recipe of at most {} bytes, got {}", kMaxTextBytes, text.size()));
     return;
   }
   if (!check_nesting(text)) return;
@@ -426,7 +426,7 @@ void Reader::read_set(const std::string& set) {
   // The value as TOML; a list may come without its brackets; all else is a string.
   const size_t before = errors_.count();
   const auto parse = [&](const std::string& text) {
-    if (raw.size() > kMaxBytes || !check_nesting(text)) return false;
+    if (raw.size() > kMaxTextBytes || !check_nesting(text)) return false;
     try {
       table = toml::parse(text);
       return table.size() == 1;  // a line break in the value could smuggle in more
@@ -438,7 +438,7 @@ void Reader::read_set(const std::string& set) {
   };
   if (!parse("v = " + raw) && !(is_list && parse("v = [" + raw + "]"))) {
     table = toml::table{};
-    table.insert("v", raw.substr(0, kMaxBytes));
+    table.insert("v", raw.substr(0, kMaxTextBytes));
   }
   errors_.drop_from(before);
   visit(path, *table.get("v"), {0, 0, true});
