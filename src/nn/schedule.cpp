@@ -17,11 +17,11 @@ double along_cosine(double a, double b, double done) {
 }
 double along_line(double a, double b, double done) { return a + (b - a) * std::clamp(done, 0.0, 1.0); }
 
-double ratio(int64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(b); }
+double quotient(int64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(b); }
 
 // The part of the run after the warm-up that is done.
 double done_after_warmup(const ScheduleConfig& c, int64_t step) {
-  return std::min(1.0, ratio(step - c.warmup_steps, std::max<int64_t>(1, c.total_steps - c.warmup_steps)));
+  return std::min(1.0, quotient(step - c.warmup_steps, std::max<int64_t>(1, c.total_steps - c.warmup_steps)));
 }
 
 }  // namespace
@@ -33,7 +33,7 @@ double step_rate(const ScheduleConfig& c, int64_t step) {
 }
 
 double exponential_rate(const ScheduleConfig& c, int64_t step) {
-  return c.lr * std::pow(c.gamma, ratio(step - c.warmup_steps, std::max<int64_t>(1, c.step_every)));
+  return c.lr * std::pow(c.gamma, quotient(step - c.warmup_steps, std::max<int64_t>(1, c.step_every)));
 }
 
 double linear_rate(const ScheduleConfig& c, int64_t step) {
@@ -55,7 +55,7 @@ double cosine_restarts_rate(const ScheduleConfig& c, int64_t step) {
     at -= length;
     length *= c.restart_factor;
   }
-  return along_cosine(c.lr, c.min_lr, ratio(at, length));
+  return along_cosine(c.lr, c.min_lr, quotient(at, length));
 }
 
 // PyTorch's OneCycleLR: the peak is at step rise * total - 1, the end at the last step.
@@ -81,7 +81,7 @@ const ScheduleRule* find_schedule(std::string_view name) {
 double learning_rate(const ScheduleConfig& c, int64_t step) {
   const ScheduleRule* rule = find_schedule(c.name);
   LATHE_USER_CHECK(rule, "schedule.name: expected one of {}, got \"{}\"", fmt::join(kScheduleNames, ", "), c.name);
-  if ((rule->keys & kReadsWarmup) && step < c.warmup_steps) return c.lr * ratio(step + 1, c.warmup_steps);
+  if ((rule->keys & kReadsWarmup) && step < c.warmup_steps) return c.lr * quotient(step + 1, c.warmup_steps);
   return rule->rate(c, step);
 }
 

@@ -161,10 +161,8 @@ class Trainer {
     progress_.note(fmt::format("resumed at step {} from {}", step_, found->path));
   }
 
-  const std::vector<std::string>& disabled_passes() const { return options_.compile.passes.disabled; }
-
   std::string disabled_text() const {
-    std::vector<std::string> names = disabled_passes();
+    std::vector<std::string> names = options_.compile.passes.disabled;
     std::ranges::sort(names);
     return fmt::format("{}", fmt::join(names, " "));
   }
@@ -391,7 +389,7 @@ class Trainer {
       const auto files = state_files(*executor_, c_.state, keep);
       io::Manifest about;
       about.step = step_;
-      about.recipe_hash = recipe_hash(c_.recipe, disabled_passes());
+      about.recipe_hash = recipe_hash(c_.recipe, options_.compile.passes.disabled);
       about.software = fmt::format("lathe {}", kVersion);
       about.isa = instruction_set();
       about.info = {{"skipped", std::to_string(skipped_)},
