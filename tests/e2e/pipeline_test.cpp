@@ -89,7 +89,8 @@ TEST_F(OpenClPipeline, InputsMoveWhileTheStepBeforeComputes) {
     ASSERT_EQ(copies.size() % kSteps, 0u);
     ASSERT_EQ(kernels.size() % kSteps, 0u);
     const size_t inputs = copies.size() / kSteps, launches = kernels.size() / kSteps;
-    for (size_t n = 1; n < kSteps; ++n)
+    // The loader starts with the run: step 0 may be over before batch 1 is there.
+    for (size_t n = 2; n < kSteps; ++n)
       EXPECT_LT(copies[n * inputs].start, kernels[n * launches - 1].end) << name << ": the input of step " << n;
   }
   unsetenv("LATHE_OPENCL_TRACE");
