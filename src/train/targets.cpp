@@ -13,9 +13,9 @@
 namespace lathe {
 namespace {
 
-constexpr size_t kMaxBytes = 64 << 10;
+constexpr size_t kMaxTargetBytes = 64 << 10;
 constexpr double kTera = 1e12, kGiga = 1e9;
-constexpr std::string_view kKeys[] = {"description", "backend",  "memory",    "largest_allocation", "bandwidth",
+constexpr std::string_view kTargetKeys[] = {"description", "backend",  "memory",    "largest_allocation", "bandwidth",
                                       "transfer",    "peak.f32", "peak.tf32", "peak.bf16",          "peak.f16"};
 
 std::string_view trimmed(std::string_view s) {
@@ -62,9 +62,9 @@ class Parser {
   }
 
   [[noreturn]] void unknown(const std::string& key) const {
-    const auto near = did_you_mean(key, kKeys);
+    const auto near = did_you_mean(key, kTargetKeys);
     fail(near ? fmt::format("unknown key {}; did you mean {}?", key, *near)
-              : fmt::format("unknown key {}; known: {}", key, fmt::join(kKeys, ", ")));
+              : fmt::format("unknown key {}; known: {}", key, fmt::join(kTargetKeys, ", ")));
   }
 
   void text_value(const std::string& key, const std::string& value) {
@@ -81,7 +81,7 @@ class Parser {
       out_.memory = size();
     else if (key == "largest_allocation")
       out_.largest_allocation = size();
-    else if (std::ranges::find(kKeys, key) != std::end(kKeys))
+    else if (std::ranges::find(kTargetKeys, key) != std::end(kTargetKeys))
       fail(fmt::format("{}: expected a number, got \"{}\"", key, value));
     else
       unknown(key);
@@ -91,7 +91,7 @@ class Parser {
     double value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     const bool whole = error == std::errc() && end == text.data() + text.size();
-    if (std::ranges::find(kKeys, key) == std::end(kKeys)) unknown(key);
+    if (std::ranges::find(kTargetKeys, key) == std::end(kTargetKeys)) unknown(key);
     if (!whole || !(value > 0) || value > 1e9)
       fail(fmt::format("{}: expected a number above 0, got {}", key, text.empty() ? "nothing" : text));
     if (key == "bandwidth")
@@ -121,11 +121,12 @@ std::string read_file(const std::string& path) {
                     Exit::missing_input);
   }
   std::ifstream in(path, std::ios::binary);
-  std::string text(kMaxBytes + 1, '\0');
+  std::string text(kMaxTargetBytes + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(in.gcount()));
-  if (text.size() > kMaxBytes)
-    throw UserError(fmt::format("{}: expected a target file of at most {} bytes", path, kMaxBytes), Exit::bad_recipe);
+  if (text.size() > kMaxTargetBytes)
+    throw UserError(fmt::format("{}: expected a target file of at most {} bytes", path, kMaxTargetBytes),
+                    Exit::bad_recipe);
   return text;
 }
 

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kAttentionRows = 16;  // rows of a group, as in the text
 constexpr int kAttentionGroup = 64;
 constexpr int64_t kMostBytes = 256;  // of one padded row: then the tiles fit 32 KB of local memory
-constexpr int64_t kMostRows = int64_t{1} << 30;
+constexpr int64_t kMostAttentionRows = int64_t{1} << 30;
 
 int64_t padded(int64_t width) { return round_up(width, 16); }
 
@@ -53,7 +53,7 @@ std::string attention_reason(ArgTypes in) {
   const TensorType& q = in[1].shape.ndim() == 4 ? in[1] : in[0];
   if (padded(q.shape[3]) * size_of(q.dtype) > kMostBytes)
     return fmt::format("heads of {} x {}: tiles would not fit 32 KB of local memory", q.shape[3], to_string(q.dtype));
-  return q.shape[2] < kMostRows ? "" : "too long a sequence";
+  return q.shape[2] < kMostAttentionRows ? "" : "too long a sequence";
 }
 
 std::vector<KernelCall> attention_calls(const Node& n, ArgTypes in, ArgTypes out, const ProductTiles& tiles) {
