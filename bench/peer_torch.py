@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """One training step of a workload in PyTorch, on the CPU: the peer of `lathe bench step`.
 
-    peer_torch.py WORKLOAD [--mode eager|channels-last] [--threads N]
+    peer_torch.py WORKLOAD [--mode eager|channels-last|compiled|compiled-channels-last] [--threads N]
 
 The workloads are those of src/train/workload.cpp: same layers, same batch, f32, the optimizer step included, random data
-that is there before the clock starts. Prints one JSON object; ms_per_step is the best of 3 blocks, as in Lathe. Start it
+that is there before the clock starts. The compiled modes give forward and backward to torch.compile. Prints one JSON object; ms_per_step is the best of 3 blocks, as in Lathe. Start it
 through bench/step.py, which takes turns with Lathe.
 """
 import argparse
@@ -124,10 +124,13 @@ WORKLOADS = {
 }
 
 
+MODES = ("eager", "channels-last", "compiled", "compiled-channels-last")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workload", choices=WORKLOADS)
-    parser.add_argument("--mode", choices=("eager", "channels-last"), default="eager")
+    parser.add_argument("--mode", choices=MODES, default="eager")
     parser.add_argument("--threads", type=int, default=0, help="0: all")
     options = parser.parse_args()
 
@@ -138,14 +141,20 @@ def main():
     make_model, make_data, make_optimizer, steps = WORKLOADS[options.workload]
     model = make_model()
     x, y = make_data()
-    if options.mode == "channels-last" and x.dim() == 4:
+    if options.mode.endswith("channels-last") and x.dim() == 4:
         model = model.to(memory_format=torch.channels_last)
         x = x.to(memory_format=torch.channels_last)
     optimizer = make_optimizer(model.parameters())
 
+    def backward(inputs, labels):
+        F.cross_entropy(model(inputs), labels).backward()
+
+    if options.mode.startswith("compiled"):
+        backward = torch.compile(backward)
+
     def step():
         optimizer.zero_grad(set_to_none=True)
-        F.cross_entropy(model(x), y).backward()
+        backward(x, y)
         optimizer.step()
 
     start_to_step1 = time.monotonic() - START

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training steps of Lathe and PyTorch, taking turns: Lathe, PyTorch eager, PyTorch channels-last, Lathe, ...
+"""Training steps of Lathe and PyTorch, taking turns: Lathe, then PyTorch in each of its modes, Lathe, ...
 
     bench/step.py [WORKLOAD...] [--rounds N] [--threads N] [--json]
     bench/step.py mlp cnn --rounds 5
@@ -19,6 +19,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WORKLOADS = ("mlp", "cnn", "resnet18-cifar", "resnet50", "gpt-mini", "gpt2-124m")
+MODES = ("eager", "channels-last", "compiled", "compiled-channels-last")
 IMAGES = ("cnn", "resnet18-cifar", "resnet50")  # where a memory format makes a difference
 
 
@@ -44,8 +45,11 @@ def measure(workload, options):
     threads = ["--threads", options.threads]
     torch = [options.python, ROOT / "bench" / "peer_torch.py", workload, *threads]
     contenders = {"lathe": [options.lathe, "bench", "step", workload, "--json", *threads], "eager": torch + ["--mode", "eager"]}
-    if workload in IMAGES:
-        contenders["channels-last"] = torch + ["--mode", "channels-last"]
+    for mode in ("channels-last", "compiled", "compiled-channels-last"):
+        if workload in IMAGES or mode == "compiled":
+            contenders[mode] = torch + ["--mode", mode]
+    if options.modes:
+        contenders = {name: command for name, command in contenders.items() if name == "lathe" or name in options.modes}
     results = {name: [] for name in contenders}
     for turn in range(options.rounds):
         for name, command in contenders.items():
@@ -65,6 +69,7 @@ def main():
     parser.add_argument("--lathe", type=pathlib.Path, default=ROOT / "build" / "lathe", help="default: build/lathe")
     parser.add_argument("--python", type=pathlib.Path, default=ROOT / "build" / "peers" / "bin" / "python",
                         help="a Python that has PyTorch; default: that of `bench/peers torch`")
+    parser.add_argument("--modes", nargs="+", choices=MODES, help="of PyTorch; default: all that make a difference")
     parser.add_argument("--json", action="store_true", help="print all results as JSON")
     options = parser.parse_args()
     if options.rounds < 1:
@@ -80,8 +85,8 @@ def main():
     if not options.json:
         print(f"{cpu_name()}, {options.threads} threads, PyTorch {found.stdout.strip()}; "
               f"median (smallest-largest) of {options.rounds} interleaved turns")
-        print(f"{'workload':<15} {'Lathe ms':>26} {'PyTorch eager ms':>26} {'channels-last ms':>26} {'ratio':>6}"
-              f" {'Lathe MB':>9} {'PyTorch MB':>11}")
+        print(f"{'workload':<15} {'Lathe ms':>22}" + "".join(f" {mode:>24}" for mode in MODES)
+              + f" {'ratio':>6} {'Lathe MB':>9} {'PyTorch MB':>11}")
     for workload in options.workloads or WORKLOADS:
         results = everything[workload] = measure(workload, options)
         if options.json:
@@ -94,10 +99,10 @@ def main():
         def cell(name):
             if name not in times:
                 return "-"
-            return f"{median[name]:.2f} ({min(times[name]):.2f}-{max(times[name]):.2f})"
+            return f"{median[name]:.4g} ({min(times[name]):.4g}-{max(times[name]):.4g})"
 
-        print(f"{workload:<15} {cell('lathe'):>26} {cell('eager'):>26} {cell('channels-last'):>26}"
-              f" {median[best] / median['lathe']:>6.2f} {memory['lathe']:>9.0f} {memory[best]:>11.0f}", flush=True)
+        print(f"{workload:<15} {cell('lathe'):>22}" + "".join(f" {cell(mode):>24}" for mode in MODES)
+              + f" {median[best] / median['lathe']:>6.2f} {memory['lathe']:>9.0f} {memory[best]:>11.0f}", flush=True)
     if options.json:
         print(json.dumps(everything, indent=2))
 
