@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import time
+from importlib import metadata
 
 os.environ.setdefault("CL", "1")
 os.environ.setdefault("DEV", "CL")
@@ -103,7 +104,7 @@ def main():
         start = time.perf_counter()
         step(x, y).item()
         times.append(time.perf_counter() - start)
-    print(json.dumps({"workload": o.workload, "device": Device.DEFAULT, "ms_per_step": min(times) * 1e3}))
+    print(json.dumps({"workload": o.workload, "device": Device.DEFAULT, "version": metadata.version("tinygrad"), "ms_per_step": min(times) * 1e3}))
 
 
 if __name__ == "__main__":

@@ -36,6 +36,31 @@ SlotLayout slot_layout(const ProgramSet& set) {
   return out;
 }
 
+// Two slots on the device, in segments no larger than its largest allocation.
+struct DeviceSlots {
+  std::vector<int64_t> segments;
+  std::map<std::string, std::pair<int32_t, int64_t>, std::less<>> places[2];  // segment, offset
+  int64_t bytes = 0;
+};
+
+DeviceSlots device_slots(const SlotLayout& layout, const Target& target) {
+  DeviceSlots out;
+  if (target.host_memory || layout.bytes == 0) return out;
+  int64_t at = 0;
+  for (auto& places : out.places)
+    for (const auto& [name, place] : layout.places) {
+      if (out.segments.empty() || at + place.second > target.largest_allocation) {
+        out.segments.push_back(0);
+        at = 0;
+      }
+      places[name] = {static_cast<int32_t>(out.segments.size()) - 1, at};
+      at += round_up(place.second, kAlign);
+      out.segments.back() = std::min(at, target.largest_allocation);
+    }
+  for (const int64_t bytes : out.segments) out.bytes += bytes;
+  return out;
+}
+
 int64_t read_bytes(const ProgramSet& set, OutputKind kind) {
   int64_t most = 0;
   for (const Program& p : set.programs) {
@@ -63,9 +88,10 @@ int64_t snapshot_bytes(const ProgramSet& set) {
 
 RunMemory run_memory(const ProgramSet& set, const Target& target, const ExecutorOptions& o) {
   RunMemory m;
-  const int64_t slot = slot_layout(set).bytes;
+  const SlotLayout layout = slot_layout(set);
+  const int64_t slot = layout.bytes;
   m.arena = set.arena_bytes;
-  m.device_staging = target.host_memory ? 0 : 2 * slot;
+  m.device_staging = device_slots(layout, target).bytes;
   m.host_staging = o.slots * slot;
   m.metrics = o.ahead * read_bytes(set, OutputKind::metric) + read_bytes(set, OutputKind::result);
   m.snapshot = o.snapshot ? snapshot_bytes(set) : 0;
@@ -100,7 +126,8 @@ Executor::Executor(ProgramSet set, std::unique_ptr<Device> device, const Executo
 
   std::vector<int64_t> segments = set_.segments;
   const auto staging_segment = static_cast<int32_t>(segments.size());
-  if (predicted_.device_staging > 0) segments.push_back(predicted_.device_staging);
+  const DeviceSlots slots = device_slots(layout, device_->target());
+  segments.insert(segments.end(), slots.segments.begin(), slots.segments.end());
   device_->allocate(segments);
   for (int64_t bytes : segments) allocated_ += bytes;
   const auto host = [&](int64_t bytes) {
@@ -139,7 +166,8 @@ Executor::Executor(ProgramSet set, std::unique_ptr<Device> device, const Executo
       u.input = in.buffer;
       u.input.bytes = in.type.bytes();
       for (int i = 0; i < 2; ++i)
-        u.device_slot[i] = {staging_segment, i * slot_bytes_ + u.slot_offset, in.type.bytes()};
+        if (const auto place = slots.places[i].find(in.name); place != slots.places[i].end())
+          u.device_slot[i] = {staging_segment + place->second.first, place->second.second, in.type.bytes()};
       bound->uploads.push_back(u);
     }
     int64_t metric = 0, result = o.ahead * metrics_stride_;

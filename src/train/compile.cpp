@@ -260,7 +260,8 @@ int64_t largest_fitting(const Recipe& recipe, const DataSpec& data, const Compil
 }
 
 // Which batch would fit: that of evaluation alone, if it is the one that does not, else that of training.
-std::string fitting_batch(const Recipe& r, const DataSpec& data, const CompileOptions& o) {
+// `why` the recipe itself does not.
+std::string fitting_batch(const Recipe& r, const DataSpec& data, const CompileOptions& o, const std::string& why) {
   std::string last;
   if (const int64_t eval = eval_batch_of(r, data); eval > 1) {
     const int64_t fits = largest_fitting(r, data, o, eval, last, [](Recipe& c, int64_t n) { c.train.eval_batch = n; });
@@ -271,7 +272,9 @@ std::string fitting_batch(const Recipe& r, const DataSpec& data, const CompileOp
     c.train.batch_size = n;
     c.train.eval_batch = std::min(eval_batch_of(r, data), n);
   });
-  if (fits == 0) return fmt::format("no batch is small enough: with train.batch_size = 1, {}", last);
+  if (fits == 0)
+    return last == why || last.empty() ? "no batch is small enough"
+                                       : fmt::format("no batch is small enough: with train.batch_size = 1, {}", last);
   const int64_t parts = ceil_div(batch, fits);
   std::string text = fmt::format("train.batch_size = {0} fits (with train.eval_batch of at most {0})", fits);
   if (batch % parts == 0)
@@ -287,7 +290,7 @@ Compiled compile(const Recipe& r, const DataSpec& data, const CompileOptions& o)
     return compile_or_refuse(r, data, o);
   } catch (const Error& e) {
     if (e.exit_code() != Exit::os_error || !o.train) throw;
-    throw DeviceError(fmt::format("{}; {}", e.what(), fitting_batch(r, data, o)));
+    throw DeviceError(fmt::format("{}; {}", e.what(), fitting_batch(r, data, o, e.what())));
   }
 }
 

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <future>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -96,6 +98,9 @@ TEST_F(OpenCl, TooSmallADeviceIsRefused) {
   };
   for (const Case& c : std::vector<Case>{
            {"1,1,1", "narrow", 64, {"LATHE_OPENCL_LIMITS", "at least 4096", "1,1,1"}},
+           {"256,32768,1000000x", "narrow", 64, {"LATHE_OPENCL_LIMITS", "got 256,32768,1000000x"}},
+           {"256,32768,1000000,7", "narrow", 64, {"LATHE_OPENCL_LIMITS", "got 256,32768,1000000,7"}},
+           {"256,32768", "narrow", 64, {"LATHE_OPENCL_LIMITS", "got 256,32768"}},
            {"256,16384,1000000", "narrow", 71, {"opencl:0", "16384 bytes of local memory", "32768"}},
            {"32,32768,1000000", "wide", 71, {"groups of 64 work-items", "runs 32"}},
        }) {
@@ -106,10 +111,80 @@ TEST_F(OpenCl, TooSmallADeviceIsRefused) {
   }
 }
 
-// PoCL ends the program when a file of its cache is damaged; Lathe says which folder that is, and without it all is well.
+bool is_pocl() {
+  return find_backend("opencl").devices()[0].description.find("Portable Computing Language") != std::string::npos;
+}
+
+// Every file of the kernel cache: cut, emptied, or with one byte changed in its middle.
+TEST_F(OpenCl, ADamagedKernelCacheIsBuiltAnew) {
+  const TempDir dir;
+  const std::string cache = dir.path("cache");
+  const auto run = [&] {
+    return run_lathe({"selftest", "--device", "opencl", "--op", "iota"}, {"LATHE_CACHE_DIR=" + cache, "POCL_CACHE_DIR="});
+  };
+  ASSERT_EQ(run().code, 0);
+  const auto files = [&] {
+    std::map<std::string, std::string> all;
+    for (const auto& f : std::filesystem::recursive_directory_iterator(cache))
+      if (f.is_regular_file()) all[f.path()] = read_file(f.path());
+    return all;
+  };
+  const auto whole = files();
+  ASSERT_EQ(whole.size(), 1u);
+  for (int damage = 0; damage < 3; ++damage) {
+    for (const auto& [name, text] : whole) {
+      if (damage < 2)
+        std::filesystem::resize_file(name, damage == 0 ? 0 : text.size() / 2);
+      else {
+        std::fstream f(name, std::ios::in | std::ios::out | std::ios::binary);
+        f.seekp(static_cast<std::streamoff>(text.size() / 2));
+        f.put(static_cast<char>(text[text.size() / 2] ^ 1));
+      }
+    }
+    const auto r = run();
+    EXPECT_EQ(r.code, 0) << damage << ": " << r.err;
+    const auto now = files();
+    ASSERT_EQ(now.size(), 1u) << damage;
+    EXPECT_EQ(now.begin()->first, whole.begin()->first);
+    EXPECT_GT(now.begin()->second.size(), whole.begin()->second.size() * 9 / 10) << "it was not written anew";
+  }
+  const auto before = std::filesystem::last_write_time(whole.begin()->first);
+  EXPECT_EQ(run().code, 0);
+  EXPECT_EQ(std::filesystem::last_write_time(whole.begin()->first), before) << "a whole file was not used";
+}
+
+// Many ranks of a machine start on an empty cache, and again on a full one.
+TEST_F(OpenCl, ManyStartAtOnce) {
+  const TempDir dir;
+  constexpr int kRanks = 8;
+  const auto start = [&](const std::string& when) {
+    std::vector<std::future<Outcome>> ranks;
+    for (int i = 0; i < kRanks; ++i)
+      ranks.push_back(std::async(std::launch::async, [&, i] {
+        return run_lathe({"train", "mlp", "--device", "opencl", "--quiet", "--out", dir.path(fmt::format("{}{}", when, i)),
+                          "--set", "data.source=synthetic", "--set", "data.train_samples=64", "--set",
+                          "train.batch_size=16", "--set", "model.hidden=[8]", "--set", "train.steps=3", "--set",
+                          "train.log_every=1"},
+                         {"LATHE_CACHE_DIR=" + dir.path("cache"), "POCL_CACHE_DIR="});
+      }));
+    std::vector<std::vector<double>> all;
+    for (int i = 0; i < kRanks; ++i) {
+      const Outcome r = ranks[static_cast<size_t>(i)].get();
+      EXPECT_EQ(r.code, 0) << r.err;
+      all.push_back(losses(dir.path(fmt::format("{}{}", when, i))));
+    }
+    return all;
+  };
+  const auto cold = start("cold");
+  ASSERT_EQ(cold[0].size(), 3u);
+  for (const auto& l : cold) EXPECT_EQ(l, cold[0]);
+  EXPECT_EQ(start("warm"), cold);
+}
+
+// A folder of PoCL's that the user has chosen is PoCL's: it ends the program when a file there is damaged. Lathe says which
+// folder that is, and without it all is well.
 TEST_F(OpenCl, ADamagedCacheOfTheDriverIsNamed) {
-  if (find_backend("opencl").devices()[0].description.find("Portable Computing Language") == std::string::npos)
-    GTEST_SKIP() << "not PoCL";
+  if (!is_pocl()) GTEST_SKIP() << "not PoCL";
   const TempDir dir;
   const std::string cache = dir.path("pocl");
   const auto run = [&] {
@@ -131,7 +206,8 @@ TEST_F(OpenCl, ADamagedCacheOfTheDriverIsNamed) {
   EXPECT_EQ(run().code, 0);
 }
 
-// tune-device stores what it measured, the next start takes it, and a damaged file is passed by with a warning.
+// tune-device stores what it measured, the next start takes what is stored, were it the worse, and a damaged file is passed
+// by with a warning.
 TEST_F(OpenCl, TunedTilesAreTaken) {
   const TempDir dir;
   const auto tune = [&] {
@@ -145,9 +221,15 @@ TEST_F(OpenCl, TunedTilesAreTaken) {
   EXPECT_GT(j["rows"][0]["gflops"].get<double>(), 0);
   const std::string file = j["stored"];
   ASSERT_TRUE(std::filesystem::exists(file));
-  const auto second = nlohmann::json::parse(tune().out);
-  EXPECT_EQ(second["before"], j["rows"][0]["tiles"]);
-  std::filesystem::resize_file(second["stored"].get<std::string>(), 20);
+  EXPECT_EQ(nlohmann::json::parse(tune().out)["before"], j["rows"][0]["tiles"]);
+  std::string text = read_file(file);
+  const size_t at = text.find("rows_per ");
+  ASSERT_NE(at, std::string::npos) << text;
+  text.replace(at, text.find('\n', at) - at, "rows_per 144");
+  std::ofstream(file) << text;
+  const std::string other = nlohmann::json::parse(tune().out)["before"];
+  EXPECT_NE(other.find("144 rows per panel"), std::string::npos) << other;
+  std::filesystem::resize_file(file, 20);
   const auto third = run_lathe({"selftest", "--device", "opencl", "--op", "iota"}, {"LATHE_CACHE_DIR=" + dir.path()});
   EXPECT_EQ(third.code, 0) << third.err;
   EXPECT_NE(third.err.find("warning: " + file), std::string::npos) << third.err;

@@ -3,11 +3,13 @@
 
   oclgrind.py PROGRAM [ARGUMENTS]
 
-PROGRAM must leave with 0, and oclgrind must have nothing to say. The device that the program sees has groups of 256
-work-items and 32 KB of local memory. Exit code 77: there is no oclgrind (skipped, with the reason).
+PROGRAM must leave with 0, oclgrind must have nothing to say, and it must have run kernels: their number is printed. The
+device that the program sees has groups of 256 work-items and 32 KB of local memory. Exit code 77: there is no oclgrind
+(skipped, with the reason; `tools/setup test` installs it).
 """
 import glob
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,10 +23,23 @@ with tempfile.TemporaryDirectory() as folder:
         f.write(libraries[0] + "\n")
     log = os.path.join(folder, "log")
     environment = dict(os.environ, OCL_ICD_VENDORS=folder, OCLGRIND_DATA_RACES="1", OCLGRIND_LOG=log,
-                       OCLGRIND_MAX_WGSIZE="256", OCLGRIND_LOCAL_MEM_SIZE="32768", LATHE_OPENCL_FORM="wide",
-                       LATHE_CACHE_DIR=folder)
-    code = subprocess.run(sys.argv[1:], env=environment).returncode
+                       OCLGRIND_MAX_WGSIZE="256", OCLGRIND_LOCAL_MEM_SIZE="32768", OCLGRIND_INST_COUNTS="1",
+                       LATHE_OPENCL_FORM="wide", LATHE_CACHE_DIR=folder)
+    program = subprocess.Popen(sys.argv[1:], env=environment, stdout=subprocess.PIPE, text=True, errors="replace")
+    # Counts of instructions are the proof that oclgrind was there and ran something.
+    launches, kernels = 0, set()
+    for line in program.stdout:
+        if ran := re.search(r"Instructions executed for kernel '(.*)'", line):
+            launches += 1
+            kernels.add(ran[1])
+        elif line.strip() and not re.match(r"\s*[\d,]+ - ", line):
+            print(line, end="", flush=True)
+    code = program.wait()
     said = open(log).read() if os.path.exists(log) else ""
     if said.strip():
         sys.exit("FAILED: oclgrind says:\n" + "\n".join(said.splitlines()[:60]))
-    sys.exit(code)
+    if code != 0:
+        sys.exit(f"FAILED: {sys.argv[1]} left with {code}")
+    if not launches:
+        sys.exit("FAILED: no kernel ran under oclgrind")
+    print(f"oclgrind ran {len(kernels)} kernels {launches} times and has nothing to say")

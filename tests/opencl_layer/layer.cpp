@@ -18,9 +18,10 @@
 
 namespace {
 
-enum Call { kKernel, kFinish, kWait, kQuery, kBlockingCopy, kMake, kCalls };
-constexpr const char* kNames[kCalls] = {"clEnqueueNDRangeKernel", "clFinish",      "clWaitForEvents",
-                                        "clGetEventInfo",         "blocking_copy", "make"};
+enum Call { kKernel, kFinish, kWait, kQuery, kBlockingCopy, kBlockingMap, kMap, kMarker, kFlush, kMake, kCalls };
+constexpr const char* kNames[kCalls] = {"clEnqueueNDRangeKernel", "clFinish",           "clWaitForEvents", "clGetEventInfo",
+                                        "blocking_copy",          "blocking_map",       "map",             "marker",
+                                        "clFlush",                "make"};
 
 const cl_icd_dispatch* g_driver = nullptr;
 cl_icd_dispatch g_layer;
@@ -72,6 +73,44 @@ cl_int CL_API_CALL write_buffer(cl_command_queue queue, cl_mem buffer, cl_bool b
   if (blocking)
     if (const cl_int error = enter(kBlockingCopy)) return error;
   return g_driver->clEnqueueWriteBuffer(queue, buffer, blocking, offset, size, from, count, events, event);
+}
+
+cl_int CL_API_CALL read_rect(cl_command_queue queue, cl_mem buffer, cl_bool blocking, const size_t* origin,
+                             const size_t* host_origin, const size_t* region, size_t row, size_t slice, size_t host_row,
+                             size_t host_slice, void* to, cl_uint count, const cl_event* events, cl_event* event) {
+  if (blocking)
+    if (const cl_int error = enter(kBlockingCopy)) return error;
+  return g_driver->clEnqueueReadBufferRect(queue, buffer, blocking, origin, host_origin, region, row, slice, host_row,
+                                           host_slice, to, count, events, event);
+}
+
+cl_int CL_API_CALL write_rect(cl_command_queue queue, cl_mem buffer, cl_bool blocking, const size_t* origin,
+                              const size_t* host_origin, const size_t* region, size_t row, size_t slice, size_t host_row,
+                              size_t host_slice, const void* from, cl_uint count, const cl_event* events,
+                              cl_event* event) {
+  if (blocking)
+    if (const cl_int error = enter(kBlockingCopy)) return error;
+  return g_driver->clEnqueueWriteBufferRect(queue, buffer, blocking, origin, host_origin, region, row, slice, host_row,
+                                            host_slice, from, count, events, event);
+}
+
+void* CL_API_CALL map_buffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking, cl_map_flags flags, size_t offset,
+                             size_t size, cl_uint count, const cl_event* events, cl_event* event, cl_int* status) {
+  if (const cl_int error = enter(blocking ? kBlockingMap : kMap)) {
+    if (status) *status = error;
+    return nullptr;
+  }
+  return g_driver->clEnqueueMapBuffer(queue, buffer, blocking, flags, offset, size, count, events, event, status);
+}
+
+cl_int CL_API_CALL marker(cl_command_queue queue, cl_uint count, const cl_event* events, cl_event* event) {
+  if (const cl_int error = enter(kMarker)) return error;
+  return g_driver->clEnqueueMarkerWithWaitList(queue, count, events, event);
+}
+
+cl_int CL_API_CALL flush(cl_command_queue queue) {
+  if (const cl_int error = enter(kFlush)) return error;
+  return g_driver->clFlush(queue);
 }
 
 cl_mem CL_API_CALL create_buffer(cl_context context, cl_mem_flags flags, size_t size, void* host, cl_int* status) {
@@ -161,6 +200,11 @@ extern "C" CL_API_ENTRY cl_int CL_API_CALL clInitLayer(cl_uint entries, const cl
   g_layer.clGetEventInfo = event_info;
   g_layer.clEnqueueReadBuffer = read_buffer;
   g_layer.clEnqueueWriteBuffer = write_buffer;
+  g_layer.clEnqueueReadBufferRect = read_rect;
+  g_layer.clEnqueueWriteBufferRect = write_rect;
+  g_layer.clEnqueueMapBuffer = map_buffer;
+  g_layer.clEnqueueMarkerWithWaitList = marker;
+  g_layer.clFlush = flush;
   g_layer.clGetDeviceInfo = device_info;
   g_layer.clCreateBuffer = create_buffer;
   g_layer.clCreateKernel = create_kernel;

@@ -55,6 +55,11 @@ double difference(const std::vector<double>& got, const std::vector<double>& wan
 
 std::unique_ptr<OpenClDevice> open_test_device(OpenClDeviceOptions options, std::string* reason) {
   if (opencl_devices(reason).empty()) return nullptr;
+  if (options.cache_folder.empty()) {
+    const OpenClDeviceOptions usual = opencl_device_options(options.index);
+    options.cache_folder = usual.cache_folder;
+    options.pocl_files = usual.pocl_files;
+  }
   return std::make_unique<OpenClDevice>(options, opencl_backend().target({.index = options.index}));
 }
 

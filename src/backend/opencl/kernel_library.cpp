@@ -6,6 +6,7 @@
 
 #include "backend/kernels/call.h"
 #include "backend/opencl/opencl_info.h"
+#include "backend/opencl/pocl_folder.h"
 #include "base/error.h"
 
 namespace lathe {
@@ -16,8 +17,8 @@ constexpr const char* kOptions = "-cl-std=CL1.2 -w";
 
 }  // namespace
 
-KernelLibrary::KernelLibrary(cl_context context, cl_device_id device, BinaryCache cache)
-    : context_(context), device_(device), cache_(std::move(cache)) {}
+KernelLibrary::KernelLibrary(cl_context context, cl_device_id device, BinaryCache cache, bool pocl_files)
+    : context_(context), device_(device), cache_(std::move(cache)), pocl_files_(pocl_files && cache_.enabled()) {}
 
 const KernelLibrary::Text* KernelLibrary::add(const std::string& source) {
   auto& text = texts_[source];
@@ -26,6 +27,15 @@ const KernelLibrary::Text* KernelLibrary::add(const std::string& source) {
     pending_.push_back(text.get());
   }
   return text.get();
+}
+
+void KernelLibrary::keep() {
+  for (const std::string& key : keys_) PoclFolder::of_process().keep(cache_, key);
+  ran_when_kept_ = ran_;
+}
+
+void KernelLibrary::keep_now_and_then() {
+  if (ran_ > 0 && ran_ >= 2 * ran_when_kept_ && ran_ != ran_when_kept_) keep();
 }
 
 ClKernel KernelLibrary::make(const Text* text, const std::string& kernel) {
@@ -49,34 +59,46 @@ void KernelLibrary::build_pending() {
 }
 
 std::string KernelLibrary::build(const std::vector<Text*>& texts) {
-  const OpenClApi& cl = opencl_api();
   std::string source = kernel_text::dialect;
   for (const Text* t : texts) source += "\n" + t->source;
   const std::string key = cache_key(device_identity(device_) + kOptions + "\n" + source);
-  ClProgram program = from_cache(key);
-  if (program) {
-    ++cache_hits_;
+  std::string log;
+  ClProgram program;
+  bool cached = false;
+  if (pocl_files_) {
+    cached = PoclFolder::of_process().build(cache_, key, [&] { program = from_source(source, &log); });
+    if (program) keys_.push_back(key);
   } else {
-    const char* begin = source.c_str();
-    const size_t length = source.size();
-    cl_int status = CL_SUCCESS;
-    program = ClProgram(cl.clCreateProgramWithSource(context_, 1, &begin, &length, &status));
-    check_opencl(status, "clCreateProgramWithSource");
-    status = cl.clBuildProgram(program.get(), 1, &device_, kOptions, nullptr, nullptr);
-    if (status != CL_SUCCESS) {
-      size_t size = 0;
-      cl.clGetProgramBuildInfo(program.get(), device_, CL_PROGRAM_BUILD_LOG, 0, nullptr, &size);
-      std::string log(size, '\0');
-      cl.clGetProgramBuildInfo(program.get(), device_, CL_PROGRAM_BUILD_LOG, size, log.data(), nullptr);
-      return fmt::format("opencl: {} cannot compile {} kernel text{}: {}\n{}", device_text(device_, CL_DEVICE_NAME),
-                         texts.size(), texts.size() == 1 ? "" : "s", opencl_error_name(status), log.c_str());
-    }
-    ++builds_;
-    to_cache(key, program.get());
+    program = from_cache(key);
+    cached = static_cast<bool>(program);
+    if (!cached) program = from_source(source, &log);
+    if (!cached && program) to_cache(key, program.get());
   }
+  if (!program)
+    return fmt::format("opencl: {} cannot compile {} kernel text{}: {}", device_text(device_, CL_DEVICE_NAME), texts.size(),
+                       texts.size() == 1 ? "" : "s", log);
+  ++(cached ? cache_hits_ : builds_);
   for (Text* t : texts) t->program = program.get();
   programs_.push_back(std::move(program));
   return "";
+}
+
+// Null, with the compiler's log, when it refuses.
+ClProgram KernelLibrary::from_source(const std::string& source, std::string* log) {
+  const OpenClApi& cl = opencl_api();
+  const char* begin = source.c_str();
+  const size_t length = source.size();
+  cl_int status = CL_SUCCESS;
+  ClProgram program(cl.clCreateProgramWithSource(context_, 1, &begin, &length, &status));
+  check_opencl(status, "clCreateProgramWithSource");
+  status = cl.clBuildProgram(program.get(), 1, &device_, kOptions, nullptr, nullptr);
+  if (status == CL_SUCCESS) return program;
+  size_t size = 0;
+  cl.clGetProgramBuildInfo(program.get(), device_, CL_PROGRAM_BUILD_LOG, 0, nullptr, &size);
+  std::string text(size, '\0');
+  cl.clGetProgramBuildInfo(program.get(), device_, CL_PROGRAM_BUILD_LOG, size, text.data(), nullptr);
+  *log = fmt::format("{}\n{}", opencl_error_name(status), text.c_str());
+  return {};
 }
 
 ClProgram KernelLibrary::from_cache(const std::string& key) {

@@ -15,7 +15,8 @@ namespace lathe {
 
 class KernelLibrary {
  public:
-  KernelLibrary(cl_context, cl_device_id, BinaryCache);
+  // `pocl_files`: the cache keeps the files of PoclFolder in place of binaries.
+  KernelLibrary(cl_context, cl_device_id, BinaryCache, bool pocl_files);
 
   struct Text {
     std::string source;
@@ -28,6 +29,11 @@ class KernelLibrary {
   // that the compiler refuses do not harm the others.
   ClKernel make(const Text*, const std::string& kernel);
 
+  // PoCL compiles a kernel when it runs for the first time, so that its files are complete only when all have run.
+  void ran_first_time(int64_t kernels) { ran_ += kernels; }
+  void keep();                // what has been compiled so far, in the cache
+  void keep_now_and_then();  // when twice as many kernels have run as at the last time: an effort linear in all
+
   int builds() const { return builds_; }          // programs made from source
   int cache_hits() const { return cache_hits_; }  // programs made from the cache
   int programs() const { return builds_ + cache_hits_; }
@@ -36,12 +42,16 @@ class KernelLibrary {
   void build_pending();
   // The texts as one program; "" or the compiler's log.
   std::string build(const std::vector<Text*>&);
+  ClProgram from_source(const std::string& source, std::string* log);
   ClProgram from_cache(const std::string& key);
   void to_cache(const std::string& key, cl_program) const;
 
   cl_context context_;
   cl_device_id device_;
   BinaryCache cache_;
+  bool pocl_files_;
+  std::vector<std::string> keys_;  // of the programs, with pocl_files_
+  int64_t ran_ = 0, ran_when_kept_ = 0;
   std::map<std::string, std::unique_ptr<Text>, std::less<>> texts_;
   std::vector<Text*> pending_;
   std::vector<ClProgram> programs_;

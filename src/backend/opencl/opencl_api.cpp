@@ -2,6 +2,9 @@
 
 #include <dlfcn.h>
 
+#include <vector>
+
+#include "backend/opencl/pocl_folder.h"
 #include "base/error.h"
 
 namespace lathe {
@@ -12,8 +15,18 @@ struct Loaded {
   std::string reason;  // empty: loaded
 };
 
+// Drivers look at the environment when they are asked for devices for the first time.
+void start_drivers(const OpenClApi& cl) {
+  cl_uint count = 0;
+  if (cl.clGetPlatformIDs(0, nullptr, &count) != CL_SUCCESS) return;
+  std::vector<cl_platform_id> platforms(count);
+  if (count == 0 || cl.clGetPlatformIDs(count, platforms.data(), nullptr) != CL_SUCCESS) return;
+  for (const cl_platform_id p : platforms) cl.clGetDeviceIDs(p, CL_DEVICE_TYPE_ALL, 0, nullptr, &count);
+}
+
 Loaded load() {
   Loaded l;
+  const PoclFolderVariable variable;
   // Never closed: drivers keep threads of their own.
   void* library = dlopen("libOpenCL.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library) {
@@ -27,6 +40,7 @@ Loaded load() {
     l.reason = "the OpenCL loader libOpenCL.so.1 lacks " #name "; OpenCL 1.2 is needed";
   LATHE_OPENCL_FUNCTIONS(LATHE_RESOLVE)
 #undef LATHE_RESOLVE
+  if (l.reason.empty()) start_drivers(l.api);
   return l;
 }
 

@@ -7,14 +7,11 @@
 #include <cstdlib>
 
 #include "backend/opencl/opencl_kernels.h"
+#include "backend/opencl/pocl_folder.h"
 #include "base/error.h"
 
 namespace lathe {
 namespace {
-
-bool is_pocl(const OpenClDeviceId& id) {
-  return platform_text(id.platform, CL_PLATFORM_NAME) == "Portable Computing Language";
-}
 
 std::string abort_text;
 struct sigaction before_abort_text = {};
@@ -28,7 +25,8 @@ void speak_on_abort(int signal, siginfo_t* info, void* context) {
     before_abort_text.sa_handler(signal);
 }
 
-// PoCL aborts the process when a file of its cache is damaged, so that no error can be returned.
+// PoCL aborts the process when a file of its cache is damaged, so that no error can be returned. That cache is ours
+// (PoclFolder) unless the user says otherwise.
 void explain_aborts() {
   if (!abort_text.empty()) return;
   const auto variable = [](const char* name, const char* behind) {
@@ -89,16 +87,11 @@ class OpenClBackend final : public Backend {
 
   std::unique_ptr<Device> open(const DeviceOptions& options) const override {
     auto device = std::make_unique<OpenClDevice>(opencl_device_options(options.index), target(options));
-    if (is_pocl(opencl_devices().at(static_cast<size_t>(options.index)))) explain_aborts();
+    if (PoclFolder::of_process().path().empty() && is_pocl(opencl_devices().at(static_cast<size_t>(options.index))))
+      explain_aborts();
     return device;
   }
 };
-
-// PoCL keeps a cache of its own which is as fast, and asking it for binaries compiles every kernel a second time
-// (measured with 3.1: 10 kernels, 0.8 s).
-std::string cache_folder(const OpenClDeviceId& id) {
-  return is_pocl(id) ? "" : BinaryCache::default_folder();
-}
 
 LaunchStyle style_of(const OpenClDeviceId& id) {
   if (const char* form = std::getenv("LATHE_OPENCL_FORM")) {
@@ -118,9 +111,13 @@ OpenClDeviceOptions opencl_device_options(int index) {
   const auto all = opencl_devices();
   if (index < 0 || index >= static_cast<int>(all.size())) return o;  // opening it says what is wrong
   const OpenClDeviceId& id = all[static_cast<size_t>(index)];
-  o.cache_folder = cache_folder(id);
+  o.pocl_files = is_pocl(id);
+  if (!o.pocl_files || !PoclFolder::of_process().path().empty()) o.cache_folder = BinaryCache::default_folder();
   o.style = style_of(id);
-  o.trace = std::getenv("LATHE_OPENCL_TRACE") != nullptr;
+  if (const char* trace = std::getenv("LATHE_OPENCL_TRACE")) {
+    o.trace = true;
+    if (std::string_view(trace) != "1") o.trace_file = trace;
+  }
   const TileStore store = opencl_tile_store(index, *o.style);
   const auto tiles = store.load();
   const OpenClLimits limits = opencl_limits(id.device);

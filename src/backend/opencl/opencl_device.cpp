@@ -1,6 +1,7 @@
 #include "backend/opencl/opencl_device.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <numeric>
 
 #include "base/error.h"
@@ -72,6 +73,8 @@ class OpenClKernel final : public Kernel {
     prepare();
     for (Launch& l : launches_)
       static_cast<OpenClStream&>(stream).launch(l.kernel.get(), l.name, l.global, l.local);
+    if (!ran_) device_.library().ran_first_time(static_cast<int64_t>(launches_.size()));
+    ran_ = true;
   }
 
  private:
@@ -119,6 +122,7 @@ class OpenClKernel final : public Kernel {
 
   OpenClDevice& device_;
   std::vector<Launch> launches_;
+  bool ran_ = false;
 };
 
 }  // namespace
@@ -210,16 +214,18 @@ void OpenClStream::wait(Event& event) {
 void OpenClStream::synchronize() {
   ++device_.counters().blocking;
   LATHE_CL(opencl_api().clFinish(queue()));
+  if (lane_ == Lane::compute) device_.library().keep_now_and_then();
 }
 
 OpenClDevice::OpenClDevice(const OpenClDeviceOptions& options, Target target)
     : id_(find_device(options.index)),
       target_(std::move(target)),
+      trace_file_(options.trace_file),
       context_(make_context(id_)),
       limits_(opencl_limits(id_.device)),
       tiles_(options.tiles ? *options.tiles
                            : default_tiles(id_.device, options.style.value_or(usual_style(id_.device)), limits_)),
-      library_(context_.get(), id_.device, BinaryCache(options.cache_folder)),
+      library_(context_.get(), id_.device, BinaryCache(options.cache_folder), options.pocl_files),
       compute_(*this, Lane::compute, context_.get(), id_.device, options.trace),
       transfer_(*this, Lane::transfer, context_.get(), id_.device, options.trace) {
   const int items = group_items(tiles_.style);
@@ -233,9 +239,32 @@ OpenClDevice::OpenClDevice(const OpenClDeviceOptions& options, Target target)
 OpenClDevice::~OpenClDevice() {
   const OpenClApi& cl = opencl_api();
   cl.clFinish(compute_.queue());
+  library_.keep();
   for (const Staging& s : staging_)
     cl.clEnqueueUnmapMemObject(transfer_.queue(), s.buffer.get(), s.mapped, 0, nullptr, nullptr);
   cl.clFinish(transfer_.queue());
+  if (!trace_file_.empty()) write_trace();
+}
+
+// In the form that chrome://tracing and Perfetto show: microseconds, one line per command, a row for each queue.
+void OpenClDevice::write_trace() const {
+  std::FILE* file = std::fopen(trace_file_.c_str(), "w");
+  if (!file) return;
+  const char* before = "[\n";
+  try {
+    for (const OpenClSpan& s : spans()) {
+      const std::string line =
+          fmt::format("{}{{\"ph\": \"X\", \"pid\": 0, \"tid\": \"{}\", \"name\": \"{}\", \"ts\": {:.3f}, \"dur\": {:.3f}}}",
+                      before, s.lane == Lane::compute ? "compute" : "transfer", s.what,
+                      static_cast<double>(s.start) * 1e-3, static_cast<double>(s.end - s.start) * 1e-3);
+      std::fputs(line.c_str(), file);
+      before = ",\n";
+    }
+  } catch (const Error&) {
+    // A lost device tells no times.
+  }
+  std::fputs("\n]\n", file);
+  std::fclose(file);
 }
 
 void OpenClDevice::allocate(std::span<const int64_t> segment_bytes) {
@@ -268,6 +297,12 @@ void OpenClDevice::allocate(std::span<const int64_t> segment_bytes) {
 std::byte* OpenClDevice::allocate_staging(int64_t bytes) {
   const OpenClApi& cl = opencl_api();
   const size_t size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
+  if (bytes > target_.largest_allocation) {
+    // Memory that the driver does not know: copies take a way through memory of its own, and are right all the same.
+    plain_staging_.push_back(std::make_unique<std::byte[]>(size));
+    ++counters().allocations;
+    return plain_staging_.back().get();
+  }
   cl_int status = CL_SUCCESS;
   Staging s;
   s.buffer =

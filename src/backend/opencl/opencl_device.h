@@ -2,6 +2,7 @@
 // staging in pinned host memory.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -56,7 +57,9 @@ struct OpenClDeviceOptions {
   std::optional<LaunchStyle> style;  // of the kernels; usual_style() by default
   std::optional<ProductTiles> tiles;  // by default those of the class of the device
   std::string cache_folder;           // of compiled programs; "": none
+  bool pocl_files = false;            // programs are cached as the files of PoCL's folder, not as binaries
   bool trace = false;                 // keep the times of all commands
+  std::string trace_file;             // where they are written when the device is closed; "": nowhere
 };
 
 class OpenClDevice final : public Device {
@@ -83,8 +86,11 @@ class OpenClDevice final : public Device {
   std::unique_ptr<Kernel> bind(std::vector<KernelCall>, const KernelArgs&);
 
  private:
+  void write_trace() const;
+
   OpenClDeviceId id_;
   Target target_;
+  std::string trace_file_;
   ClContext context_;
   OpenClLimits limits_;
   ProductTiles tiles_;
@@ -97,6 +103,7 @@ class OpenClDevice final : public Device {
     void* mapped = nullptr;
   };
   std::vector<Staging> staging_;
+  std::vector<std::unique_ptr<std::byte[]>> plain_staging_;  // larger than the largest allocation
 };
 
 }  // namespace lathe

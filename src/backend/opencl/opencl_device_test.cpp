@@ -154,7 +154,7 @@ TEST(OpenClDevice, CompilesEachTextOnce) {
   auto c = add_one(*device, {0, 2048, 100}, {0, 1024, 100});
   c->run(device->stream(Lane::compute));
   device->stream(Lane::compute).synchronize();
-  EXPECT_EQ(device->library().builds(), 1);
+  EXPECT_EQ(device->library().programs(), 1);
 }
 
 class CacheFolder {

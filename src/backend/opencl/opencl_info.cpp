@@ -57,6 +57,10 @@ bool is_cpu(cl_device_id device) {
   return (device_number<cl_device_type>(device, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU) != 0;
 }
 
+bool is_pocl(const OpenClDeviceId& id) {
+  return platform_text(id.platform, CL_PLATFORM_NAME) == "Portable Computing Language";
+}
+
 LaunchStyle fitting_style(LaunchStyle s, const OpenClLimits& limits) {
   return s == LaunchStyle::wide && limits.group < group_items(s) ? LaunchStyle::small : s;
 }
@@ -94,8 +98,9 @@ OpenClLimits opencl_limits(cl_device_id device) {
   l.allocation_bytes = static_cast<int64_t>(device_number<cl_ulong>(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE));
   if (const char* text = std::getenv("LATHE_OPENCL_LIMITS")) {
     long long group = 0, local = 0, allocation = 0;
-    if (std::sscanf(text, "%lld,%lld,%lld", &group, &local, &allocation) != 3 || group < 1 || local < 1 ||
-        allocation < kLeastAllocation)
+    int read = 0;
+    if (std::sscanf(text, "%lld,%lld,%lld%n", &group, &local, &allocation, &read) != 3 || text[read] != '\0' ||
+        group < 1 || local < 1 || allocation < kLeastAllocation)
       throw UserError(fmt::format("LATHE_OPENCL_LIMITS: expected work-items,local bytes,allocation bytes, the last at least "
                                   "{}, got {}",
                                   kLeastAllocation, text),

@@ -29,6 +29,7 @@ T device_number(cl_device_id device, cl_device_info what) {
 }
 
 bool is_cpu(cl_device_id);
+bool is_pocl(const OpenClDeviceId&);
 std::string opencl_unusable(cl_device_id);  // why Lathe cannot compute with it; empty: it can
 std::string device_identity(cl_device_id);  // of device and driver: what compiled programs depend on
 

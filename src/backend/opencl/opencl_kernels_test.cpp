@@ -3,12 +3,15 @@
 #include "backend/opencl/opencl_kernels.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <map>
 
 #include "backend/opencl/batch_test.h"
+#include "backend/opencl/opencl_backend.h"
 #include "base/philox.h"
 #include "ops/broadcast.h"
 #include "ops/conv2d.h"
@@ -176,7 +179,7 @@ void agrees_with_reference(bool wide) {
   EXPECT_GT(batch.size(), wide ? 150u : 15u);
   for (const auto& [why, count] : declined) ADD_FAILURE() << count << " samples are declined: " << why;
   batch.run(kTolerance);
-  EXPECT_EQ(device->library().builds(), 1);
+  EXPECT_EQ(device->library().programs(), 1);
 }
 
 TEST(OpenClKernels, NarrowAgreesWithReference) { agrees_with_reference(false); }
@@ -193,6 +196,47 @@ TEST(OpenClKernels, ProductsWithOtherTiles) {
   add_chains(batch);
   add_convolutions(batch);
   batch.run(kTolerance);
+}
+
+// What tune-device has stored is what the kernels of a product are made of.
+TEST(OpenClKernels, StoredTilesAreTaken) {
+  std::string reason;
+  if (opencl_devices(&reason).empty()) GTEST_SKIP() << reason;
+  const std::string folder =
+      (std::filesystem::temp_directory_path() / fmt::format("lathe-tiles-test-{}", getpid())).string();
+  const char* before = std::getenv("LATHE_CACHE_DIR");
+  const std::string own = before ? before : "";
+  setenv("LATHE_CACHE_DIR", folder.c_str(), 1);
+  setenv("LATHE_OPENCL_TRACE", "1", 1);
+  const auto product_kernel = [] {
+    const auto device = opencl_backend().open({});
+    auto& opencl = static_cast<OpenClDevice&>(*device);
+    DeviceBatch batch(opencl);
+    add_graph(batch, "matmul", {{DType::f32, {70, 90}}, {DType::f32, {90, 80}}},
+              [](const Values& x) { return matmul(x[0], x[1]); });
+    batch.run(kTolerance);
+    std::string name;
+    for (const OpenClSpan& s : opencl.spans())
+      if (s.what.starts_with("product_")) name = s.what;
+    return std::pair(name, opencl.tiles());
+  };
+  const auto [usual_name, usual] = product_kernel();
+  ProductTiles tiles = usual;
+  tiles.micro_rows = usual.micro_rows == 4 ? 6 : 4;
+  tiles.depth = 64;
+  tiles.tile_rows = tiles.tile_cols = usual.tile_rows == 32 ? 16 : 32;
+  tiles.item_rows = tiles.item_cols = 2;
+  tiles.wide_depth = 16;
+  ASSERT_TRUE(opencl_tile_store(0, usual.style).save(tiles));
+  const auto [name, taken] = product_kernel();
+  EXPECT_EQ(taken, tiles);
+  EXPECT_NE(name, usual_name);
+  const std::string expected = usual.style == LaunchStyle::narrow ? fmt::format("_{}x", tiles.micro_rows)
+                                                                  : fmt::format("_{}x", tiles.tile_rows);
+  EXPECT_NE(name.find(expected), std::string::npos) << name;
+  unsetenv("LATHE_OPENCL_TRACE");
+  own.empty() ? unsetenv("LATHE_CACHE_DIR") : setenv("LATHE_CACHE_DIR", own.c_str(), 1);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(OpenClKernels, SpecialValues) {

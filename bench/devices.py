@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""What Lathe promises of its OpenCL backend, measured in one run: a table of figures, targets, and whether they hold.
+
+    bench/devices.py [--rounds N] [--only PART...] [--accuracy] [--json] [--lathe PATH]
+
+Parts (all but accuracy by default):
+
+    conformance   `lathe selftest --device opencl`: counts, time
+    wide          the same with the kernels' wide form, on a device clamped to 256 work-items, 32 KB and 512 MB
+    steps         a step of cnn and of a small gpt: Lathe opencl, Lathe cpu and tinygrad on the same OpenCL device take turns
+    overlap       from the device's trace: does the copy of a batch start before the last kernel of the step in front ends
+    calls         blocking calls and allocations per step, after the first
+    start         from the start of the process to the end of step 0, kernels compiled (cold) and at hand (warm)
+    accuracy      the default recipe on opencl and on cpu (minutes)
+
+Every turn is a process of its own, all contenders have the same number of turns, and ratios are the medians of the ratios
+within a turn. tinygrad (the version that `bench/peers tinygrad` installs) is given with its version. Exit code 1 when a
+target is missed.
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PARTS = ("conformance", "wide", "steps", "overlap", "calls", "start")
+CLAMP = {"LATHE_OPENCL_FORM": "wide", "LATHE_OPENCL_LIMITS": "256,32768,536870912"}
+SMALL = {  # recipes whose steps are short and whose loader is ahead of the device
+    "mlp": ["data.source=synthetic", "data.train_samples=128", "train.batch_size=16", "model.hidden=[1024,1024]"],
+    "cnn": ["data.source=synthetic", "data.train_samples=128", "train.batch_size=16", "model.family=cnn", "model.channels=[8,16]"],
+}
+
+
+class Bench:
+    def __init__(self, options):
+        self.options, self.rows, self.details = options, [], {}
+
+    def run(self, command, **environment):
+        done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env={**os.environ, **environment})
+        if done.returncode != 0:
+            sys.exit(f"bench/devices.py: {' '.join(map(str, command))} failed ({done.returncode}):\n{done.stderr[-2000:]}")
+        return done.stdout
+
+    def lathe(self, *args, **environment):
+        return json.loads(self.run([self.options.lathe, *args, "--json"], **environment))
+
+    def row(self, what, figure, target, holds):
+        self.rows.append({"what": what, "figure": figure, "target": target, "holds": holds})
+        if not self.options.json:
+            print(f"{what:<46} {figure:<58} {target:<26} {'holds' if holds else 'FAILS'}", flush=True)
+
+    def selftest(self, what, limit, **environment):
+        start = time.perf_counter()
+        r = self.lathe("selftest", "--device", "opencl", **environment)
+        seconds = time.perf_counter() - start
+        trained = sum(t["ok"] for t in r["training"])
+        self.details[what] = {"seconds": seconds, **{k: r[k] for k in ("passed", "failed", "declined")}}
+        self.row(what, f"{r['passed']} pass, {r['failed']} fail, {r['declined']} declined; {trained} of {len(r['training'])} "
+                 f"recipes; {seconds:.0f} s", f"all pass, < {limit} s" if limit else "all pass",
+                 r["failed"] == r["declined"] == 0 and trained == len(r["training"]) and (not limit or seconds < limit))
+
+    def conformance(self):
+        self.selftest("conformance", 180)
+
+    def wide(self):
+        self.selftest("conformance, wide form, clamped device", None, **CLAMP)
+
+    def tinygrad(self):
+        lines = self.run([ROOT / "bench" / "peers", "tinygrad"]).splitlines()
+        for line in lines:
+            if line.startswith("export LATHE_TINYGRAD="):
+                return line.split("'")[1]
+        sys.exit("bench/devices.py: bench/peers did not get tinygrad")
+
+    def steps(self):
+        python = self.tinygrad() if not self.options.no_peer else None
+        for workload in ("cnn", "gpt-tiny"):
+            times, version = {"opencl": [], "cpu": [], "tinygrad": []}, ""
+            for _ in range(self.options.rounds):
+                for device in ("opencl", "cpu"):
+                    times[device].append(self.lathe("bench", "step", workload, "--device", device)["ms_per_step"])
+                if python:
+                    r = json.loads(self.run([python, ROOT / "bench" / "peer_tinygrad.py", workload, "--steps", 3], CL="1",
+                                            DEV="CL").splitlines()[-1])
+                    times["tinygrad"].append(r["ms_per_step"])
+                    version = r["version"]
+            self.details["step " + workload] = {**times, "tinygrad_version": version}
+            ms = {name: f"{statistics.median(t):.1f} ms" for name, t in times.items() if t}
+
+            def ratio(name):
+                return statistics.median(a / b for a, b in zip(times[name], times["opencl"]))
+
+            if python:
+                self.row(f"{workload} step against tinygrad {version}", f"{ms['opencl']} to {ms['tinygrad']}: {ratio('tinygrad'):.1f}x",
+                         ">= 4x faster", ratio("tinygrad") >= 4)
+            self.row(f"{workload} step against Lathe's cpu", f"{ms['opencl']} to {ms['cpu']}: {ratio('cpu'):.2f}x", ">= 0.5x of its speed",
+                     ratio("cpu") >= 0.5)
+
+    def train(self, folder, name, steps, **environment):
+        args = ["train", "mlp", "--quiet", "--device", "opencl", "--out", folder / name]
+        for s in SMALL[name] + ["data.test_samples=16", "train.eval_every=0", "checkpoint.every_epochs=0", f"train.steps={steps}"]:
+            args += ["--set", s]
+        return self.lathe(*args, **environment)
+
+    def overlap(self):
+        steps = 48
+        for name in SMALL:
+            with tempfile.TemporaryDirectory() as folder:
+                folder = pathlib.Path(folder)
+                self.train(folder, name, steps, LATHE_OPENCL_TRACE=str(folder / "trace.json"))
+                spans = json.loads((folder / "trace.json").read_text())
+            copies = sorted(s["ts"] for s in spans if s["tid"] == "transfer" and s["name"] == "copy_in")
+            # A step on the compute queue: its inputs from the slot (copy), its kernels, its metrics to the host (copy_out).
+            ends, computing = [], False
+            for s in (s for s in spans if s["tid"] == "compute"):
+                is_kernel = not s["name"].startswith("copy")
+                if is_kernel and not computing:
+                    ends.append(0)
+                if is_kernel:
+                    ends[-1] = s["ts"] + s["dur"]
+                computing = is_kernel or computing and s["name"] == "copy"
+                if s["name"] == "copy_out":
+                    computing = False
+            inputs = len(copies) // len(ends)  # of a batch
+            leads = [ends[n - 1] - copies[n * inputs] for n in range(2, steps)]  # the first two wait for the loader to start
+            early = sum(lead > 0 for lead in leads)
+            self.details["overlap " + name] = {"early": early, "of": len(leads), "lead_us": statistics.median(leads)}
+            self.row(f"input copy, {name}", f"{early} of {len(leads)} begin early, by {statistics.median(leads) / 1e3:.1f} ms in the median",
+                     "before the last kernel ends", early == len(leads))
+
+    def calls(self):
+        for name in SMALL:
+            with tempfile.TemporaryDirectory() as folder:
+                calls = self.train(pathlib.Path(folder), name, 48)["device_calls"]
+            self.details["calls " + name] = calls
+            self.row(f"calls in 47 steps, {name}", f"{calls['blocking']} blocking, {calls['allocations']} allocations, {calls['launches']} launches",
+                     "0 and 0", calls["blocking"] == calls["allocations"] == 0)
+
+    def start(self):
+        for workload in ("mlp", "cnn", "gpt-tiny"):
+            with tempfile.TemporaryDirectory() as folder:
+                step = ("bench", "step", workload, "--device", "opencl")
+                seconds = [self.lathe(*step, LATHE_CACHE_DIR=folder, POCL_CACHE_DIR="")["start_to_step1_s"]
+                           for _ in range(1 + max(3, self.options.rounds))]
+            cold, warm = seconds[0], statistics.median(seconds[1:])
+            self.details["start " + workload] = {"cold_s": cold, "warm_s": seconds[1:]}
+            self.row(f"start to step 1, {workload}", f"{warm:.2f} s warm, {cold:.1f} s cold", "warm < 1 s", warm < 1)
+
+    def accuracy(self):
+        found = {}
+        for device in ("opencl", "cpu"):
+            with tempfile.TemporaryDirectory() as folder:
+                r = self.lathe("train", "--quiet", "--device", device, "--out", pathlib.Path(folder) / "run")
+            found[device] = {"accuracy": 100 * r["test_accuracy"], "seconds": r["training_seconds"]}
+        self.details["accuracy"] = found
+        opencl, cpu = found["opencl"], found["cpu"]
+        self.row("default recipe", f"{opencl['accuracy']:.2f} % in {opencl['seconds']:.0f} s, cpu {cpu['accuracy']:.2f} % in {cpu['seconds']:.0f} s",
+                 "within 0.3 points", abs(opencl["accuracy"] - cpu["accuracy"]) <= 0.3)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each contender")
+    parser.add_argument("--only", nargs="+", choices=(*PARTS, "accuracy"), default=None)
+    parser.add_argument("--accuracy", action="store_true", help="train the default recipe on both devices as well")
+    parser.add_argument("--no-peer", action="store_true", help="without tinygrad")
+    parser.add_argument("--lathe", default=ROOT / "build" / "lathe")
+    parser.add_argument("--json", action="store_true", help="all single measurements")
+    options = parser.parse_args()
+    bench = Bench(options)
+    parts = options.only or [*PARTS, *(["accuracy"] if options.accuracy else [])]
+    for part in parts:
+        getattr(bench, part)()
+    if options.json:
+        print(json.dumps({"rows": bench.rows, "details": bench.details}, indent=2))
+    sys.exit(not all(r["holds"] for r in bench.rows))
+
+
+if __name__ == "__main__":
+    main()
