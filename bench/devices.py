@@ -117,17 +117,16 @@ class Bench:
                 spans = json.loads((folder / "trace.json").read_text())
             copies = sorted(s["ts"] for s in spans if s["tid"] == "transfer" and s["name"] == "copy_in")
             # A step on the compute queue: its inputs from the slot (copy), its kernels, its metrics to the host (copy_out).
-            ends, computing = [], False
+            ends, inputs, computing = [], 0, False
             for s in (s for s in spans if s["tid"] == "compute"):
-                is_kernel = not s["name"].startswith("copy")
-                if is_kernel and not computing:
-                    ends.append(0)
-                if is_kernel:
-                    ends[-1] = s["ts"] + s["dur"]
-                computing = is_kernel or computing and s["name"] == "copy"
                 if s["name"] == "copy_out":
                     computing = False
-            inputs = len(copies) // len(ends)  # of a batch
+                elif s["name"] == "copy":
+                    inputs += not ends
+                elif s["name"] != "copy_in":
+                    if not computing:
+                        ends.append(0)
+                    ends[-1], computing = s["ts"] + s["dur"], True
             leads = [ends[n - 1] - copies[n * inputs] for n in range(2, steps)]  # the first two wait for the loader to start
             early = sum(lead > 0 for lead in leads)
             self.details["overlap " + name] = {"early": early, "of": len(leads), "lead_us": statistics.median(leads)}

@@ -17,15 +17,15 @@ using Json = nlohmann::ordered_json;
 
 constexpr DType kFloatTypes[] = {DType::f32, DType::f64, DType::f16, DType::bf16};
 
-// The sample with its f32 in another type.
-Sample in_float_type(Sample s, DType t) {
+// The sample with its inputs of one type in another.
+Sample in_type(Sample s, DType from, DType to) {
   for (SampleInput& in : s.inputs)
-    if (in.type.dtype == DType::f32) in.type.dtype = t;
+    if (in.type.dtype == from) in.type.dtype = to;
   return s;
 }
 
-bool has_f32(const Sample& s) {
-  return std::ranges::any_of(s.inputs, [](const SampleInput& in) { return in.type.dtype == DType::f32; });
+bool has_type(const Sample& s, DType t) {
+  return std::ranges::any_of(s.inputs, [&](const SampleInput& in) { return in.type.dtype == t; });
 }
 
 // What one backend does with one op.
@@ -43,7 +43,12 @@ struct Support {
     } catch (const UserError&) {
       return;  // parameters that name a type do not fit the sample in another one
     }
-    if (in.empty() && !out.empty()) type = out[0].dtype;
+    // Samples of 16 bits may have an f32 among their inputs: the first float names the type.
+    const auto first = std::ranges::find_if(in, [](const TensorType& t) { return is_float(t.dtype); });
+    if (first != in.end())
+      type = first->dtype;
+    else if (in.empty() && !out.empty())
+      type = out[0].dtype;
     if (std::ranges::find(target.dtypes, type) == target.dtypes.end()) {
       missing[fmt::format("the device has no {}", to_string(type))].insert(type);
       return;
@@ -103,11 +108,12 @@ Json op_matrix() {
       Support support;
       if (!op->has(kView))
         for (const Sample& s : op->samples()) {
-          if (!has_f32(s)) {
+          if (has_type(s, DType::f16)) support.try_sample(*b, target, *op, in_type(s, DType::f16, DType::bf16), DType::bf16);
+          if (!has_type(s, DType::f32)) {
             support.try_sample(*b, target, *op, s, s.inputs.empty() ? DType::f32 : s.inputs[0].type.dtype);
             continue;
           }
-          for (const DType t : kFloatTypes) support.try_sample(*b, target, *op, in_float_type(s, t), t);
+          for (const DType t : kFloatTypes) support.try_sample(*b, target, *op, in_type(s, DType::f32, t), t);
         }
       row[std::string(b->name())] = to_json(support);
     }

@@ -178,6 +178,10 @@ TEST(Program, DevicesAndOps) {
       EXPECT_TRUE(view || !row[backend]["types"].empty()) << op << " on " << backend << ": " << row[backend];
       for (const auto& [reason, types] : row[backend]["missing"].items())
         EXPECT_FALSE(reason.empty() || types.empty()) << op << " on " << backend;
+      for (const auto& [kernel, types] : row[backend]["kernels"].items())
+        for (const std::string type : types)
+          EXPECT_TRUE(kernel.find("_widened") == std::string::npos || type == "f16" || type == "bf16")
+              << op << ": " << kernel << " is for 16 bits, not for " << type;
       // "matmul               cpu     ..."
       EXPECT_NE(text.out.find(fmt::format("\n{:<20} {:<7} ", op, backend)), std::string::npos) << op << " " << backend;
     }
