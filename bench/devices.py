@@ -21,6 +21,7 @@ import argparse
 import json
 import os
 import pathlib
+import resource
 import statistics
 import subprocess
 import sys
@@ -53,19 +54,25 @@ class Bench:
     def row(self, what, figure, target, holds):
         self.rows.append({"what": what, "figure": figure, "target": target, "holds": holds})
         if not self.options.json:
-            print(f"{what:<46} {figure:<72} {target:<26} {'holds' if holds else 'FAILS'}", flush=True)
+            print(f"{what:<46} {figure:<84} {target:<26} {'holds' if holds else 'FAILS'}", flush=True)
 
     def selftest(self, what, limit, **environment):
-        seconds = []
+        seconds, cpu = [], []
+
+        def used():
+            u = resource.getrusage(resource.RUSAGE_CHILDREN)
+            return u.ru_utime + u.ru_stime
+
         with tempfile.TemporaryDirectory() as folder:
             for _ in ("cold", "warm"):
-                start = time.perf_counter()
+                start, before = time.perf_counter(), used()
                 r = self.lathe("selftest", "--device", "opencl", LATHE_CACHE_DIR=folder, POCL_CACHE_DIR="", **environment)
                 seconds.append(time.perf_counter() - start)
+                cpu.append(used() - before)
         trained = sum(t["ok"] for t in r["training"])
-        self.details[what] = {"cold_s": seconds[0], "warm_s": seconds[1], **{k: r[k] for k in ("passed", "failed", "declined")}}
+        self.details[what] = {"cold_s": seconds[0], "warm_s": seconds[1], "cold_cpu_s": cpu[0], "warm_cpu_s": cpu[1], **{k: r[k] for k in ("passed", "failed", "declined")}}
         self.row(what, f"{r['passed']} pass, {r['failed']} fail, {r['declined']} declined; {trained} of {len(r['training'])} "
-                 f"recipes; {seconds[0]:.0f} s cold, {seconds[1]:.0f} s warm", f"all pass, < {limit} s" if limit else "all pass",
+                 f"recipes; {seconds[0]:.0f} s cold ({cpu[0]:.0f} of cpu), {seconds[1]:.0f} s warm", f"all pass, < {limit} s" if limit else "all pass",
                  r["failed"] == r["declined"] == 0 and trained == len(r["training"]) and (not limit or seconds[0] < limit))
 
     def conformance(self):
