@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/trace.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -53,15 +55,18 @@ struct ThreadPool::Shared {
   std::atomic<int> caller_core{-1};
   std::vector<std::thread> workers;
 
-  void work(uint32_t job) {
+  // True where the thread had a part in the job.
+  bool work(uint32_t job) {
+    bool any = false;
     const Task f = task.load(std::memory_order_acquire);
     void* const c = context.load(std::memory_order_acquire);
     const int64_t n = count.load(std::memory_order_acquire);
     while (true) {
       uint64_t seen = ticket.load(std::memory_order_acquire);
       do {
-        if (static_cast<uint32_t>(seen >> 32) != job || static_cast<int64_t>(seen & 0xffffffffu) >= n) return;
+        if (static_cast<uint32_t>(seen >> 32) != job || static_cast<int64_t>(seen & 0xffffffffu) >= n) return any;
       } while (!ticket.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel));
+      any = true;
       f(c, static_cast<int64_t>(seen & 0xffffffffu));
       done.fetch_add(1, std::memory_order_acq_rel);
     }
@@ -98,7 +103,10 @@ struct ThreadPool::Shared {
           next_move = time + kBetweenMoves;
         }
       }
-      work(now);
+      Trace* const trace = Trace::of_process();
+      const int64_t begin = trace && trace->on() ? Trace::now() : 0;
+      const int32_t label = begin != 0 ? trace->current() : 0;
+      if (work(now) && begin != 0) trace->add(trace->thread_lane("worker"), label, begin, Trace::now());
     }
   }
 };

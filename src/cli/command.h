@@ -16,6 +16,7 @@ void add_train(CLI::App&, int&);
 void add_eval(CLI::App&, int&);
 void add_predict(CLI::App&, int&);
 void add_report(CLI::App&, int&);
+void add_runs(CLI::App&, int&);
 void add_plan(CLI::App&, int&);
 void add_ir(CLI::App&, int&);
 void add_devices(CLI::App&, int&);
@@ -30,6 +31,9 @@ CLI::Validator not_empty();
 
 // --device NAME, checked before anything else happens. `about` is added to the help.
 CLI::Option* add_device_option(CLI::App&, std::string& device, const std::string& about);
+
+// The sets with --device added, if it was given.
+std::vector<std::string> with_device(std::vector<std::string> sets, const std::string& device);
 
 // Options that several commands share.
 struct RecipeOptions {

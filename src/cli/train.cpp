@@ -5,9 +5,11 @@
 #include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/command.h"
 #include "train/lr_find.h"
+#include "train/profile.h"
 #include "train/progress.h"
 #include "train/report.h"
 #include "train/run_dir.h"
@@ -149,7 +151,8 @@ void add_train(CLI::App& app, int& exit) {
   struct Options {
     RecipeOptions recipe;
     std::string out;
-    bool resume = false, json = false, quiet = false, lr_find = false;
+    bool resume = false, json = false, quiet = false, lr_find = false, profile = false;
+    int64_t profile_steps = 10;
     std::vector<std::string> disabled;
   };
   auto o = std::make_shared<Options>();
@@ -163,6 +166,13 @@ void add_train(CLI::App& app, int& exit) {
          "Train nothing: try learning rates from 1e-6 to 10 on some steps, suggest one, and write lr_find.svg and "
          "lr_find.tsv to --out")
       ->excludes(resume);
+  CLI::Option* profile = cmd->add_flag(
+      "--profile", o->profile,
+      "Write trace.json to the run directory: what each thread and device queue did in some steps, with the speed of "
+      "every kernel; open it in Perfetto or chrome://tracing");
+  cmd->add_option("--profile-steps", o->profile_steps, "Steps in the trace, after the first three; default: 10")
+      ->check(CLI::Range(1, 1000))
+      ->needs(profile);
   cmd->add_option("--disable-pass", o->disabled, "Leave out an optional pass, e.g. fuse; may be repeated");
   cmd->add_flag("--json", o->json, "Print the result as JSON, and nothing else, on standard output");
   cmd->add_flag("-q,--quiet", o->quiet, "No progress, no report.html");
@@ -191,13 +201,20 @@ void add_train(CLI::App& app, int& exit) {
       print_lr_find(find_learning_rate(r, find), o->json);
       return;
     }
+    std::optional<StepProfile> trace;
+    if (o->profile) {
+      trace.emplace(r, io::join_path(t.out, "trace.json"), o->profile_steps);
+      t.on_step = [&](int64_t, Executor& e) { trace->after_step(e); };
+    }
     const TrainResult result = train(r, t);
+    if (trace) trace->finish();
     io::PosixFs files;
     if (!result.unchanged) replace_text(files, io::join_path(t.out, "summary.json"), to_json(result).dump(2) + "\n");
     if (o->json)
       fmt::print("{}\n", to_json(result).dump(2));
     else
       print_table(result);
+    if (trace && !o->json) fmt::print("  {:<22} {}\n", "trace", trace->about());
     if (!o->quiet && !result.preempted) report_run(t.out, o->json);
     exit = result.preempted ? static_cast<int>(Exit::preempted) : 0;
   });

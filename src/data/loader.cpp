@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/trace.h"
 #include "data/order.h"
 
 namespace lathe::data {
@@ -80,6 +81,7 @@ void Loader::start(int64_t epoch, int64_t first_batch) {
 }
 
 const Batch& Loader::next() {
+  const TraceScope scope("main thread", "wait for data", "data");
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
   std::unique_lock lock(mutex_);
@@ -147,6 +149,7 @@ void Loader::work(const std::stop_token& stop, std::byte* scratch) {
 
     std::exception_ptr error;
     try {
+      const TraceScope scope("loader", "fill batch", "data");
       fill(slot, batch, begin, end, scratch);
     } catch (...) {
       error = std::current_exception();

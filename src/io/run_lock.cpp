@@ -7,6 +7,9 @@
 
 #include <array>
 #include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <ctime>
 #include <system_error>
 
 namespace lathe::io {
@@ -120,6 +123,23 @@ RunLock::~RunLock() {
     // The name stays; the next run on this host takes over at once, one elsewhere after its patience.
   }
   ::close(fd_);
+}
+
+bool is_run_alive(const std::string& dir, const RunLockOptions& options) {
+  const std::string path = join_path(dir, ".lock");
+  const int fd = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return false;
+  const std::string holder = read_holder(fd);
+  ::close(fd);
+  if (holder.empty()) return false;
+  const std::string host = (options.host.empty() ? host_name() : options.host) + ":";
+  if (holder.starts_with(host)) {
+    const long pid = std::strtol(holder.c_str() + host.size(), nullptr, 10);
+    return pid > 0 && (::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM);
+  }
+  struct timespec now {};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return now.tv_sec - modified(path).tv_sec <= std::chrono::duration_cast<std::chrono::seconds>(options.patience).count();
 }
 
 }  // namespace lathe::io

@@ -47,4 +47,8 @@ class RunLock {
   std::thread heartbeat_;
 };
 
+// Whether a run works in the directory, without disturbing it: on this machine by the holder's process, else by a
+// heartbeat that is younger than `patience`.
+bool is_run_alive(const std::string& dir, const RunLockOptions& options = {});
+
 }  // namespace lathe::io

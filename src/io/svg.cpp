@@ -178,13 +178,23 @@ std::string line_chart(const LineChart& c) {
 std::string svg_file(const LineChart& c) {
   constexpr std::string_view kStyle =
       "text{fill:#555;font:12px sans-serif}.grid{stroke:#ddd}.mark{stroke:#222;stroke-dasharray:3 3}"
-      ".line{fill:none;stroke-width:1.8;stroke-linejoin:round}.s0{stroke:#0072b2}.s1{stroke:#d55e00}.s2{stroke:#009e73}"
-      ".f0{fill:#0072b2}.f1{fill:#d55e00}.f2{fill:#009e73}";
-  std::string text = draw_lines(c, fmt::format("xmlns='http://www.w3.org/2000/svg' width='{}' height='{}'",
-                                               1.5 * kWidth, 1.5 * kHeight))
-                         .svg;
-  if (const size_t end = text.find('>'); end != text.npos)
-    text.insert(end + 1, fmt::format("<style>{}</style><rect width='100%' height='100%' fill='#fff'></rect>", kStyle));
+      ".line{fill:none;stroke-width:1.8;stroke-linejoin:round}";
+  static constexpr std::string_view kSeries[kColours] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
+                                                         "#b8860b", "#56b4e9", "#7a5195", "#666666"};
+  const Drawn d = draw_lines(c, fmt::format("xmlns='http://www.w3.org/2000/svg' width='{}' height='{}'", 1.5 * kWidth,
+                                            1.5 * kHeight));
+  std::string text = d.svg;
+  const size_t begin = text.find('>');
+  if (begin == text.npos) return text;
+  std::string keys;
+  for (size_t i = 0; c.lines.size() > 1 && i < d.names.size(); ++i)
+    keys += fmt::format("<rect class='f{}' x='{}' y='{}' width='10' height='10'></rect><text x='{}' y='{}'>{}</text>",
+                        i % kColours, kLeft + 12, kTop + 8 + 16 * static_cast<double>(i), kLeft + 28,
+                        kTop + 17 + 16 * static_cast<double>(i), escape_html(d.names[i]));
+  text.insert(text.rfind("</svg>"), keys);
+  std::string style{kStyle};
+  for (size_t i = 0; i < kColours; ++i) style += fmt::format(".s{0}{{stroke:{1}}}.f{0}{{fill:{1}}}", i, kSeries[i]);
+  text.insert(begin + 1, fmt::format("<style>{}</style><rect width='100%' height='100%' fill='#fff'></rect>", style));
   return text;
 }
 

@@ -30,7 +30,7 @@ struct LineChart {
   std::vector<ChartMark> marks = {};  // vertical lines
 };
 std::string line_chart(const LineChart&);  // "" when there is no finite point
-std::string svg_file(const LineChart&);    // the same as a file of its own, without the legend
+std::string svg_file(const LineChart&);    // the same as a file of its own; names stand inside, of several lines
 
 // Bytes over launches: series lie on each other. values[i] belongs to names[i]; all have the same length.
 struct StackChart {

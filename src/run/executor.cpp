@@ -5,9 +5,11 @@
 #include <cstring>
 #include <thread>
 
+#include "backend/traced_device.h"
 #include "base/checked.h"
 #include "base/stopwatch.h"
 #include "base/thread_pool.h"
+#include "base/trace.h"
 
 namespace lathe {
 namespace {
@@ -72,6 +74,11 @@ int64_t read_bytes(const ProgramSet& set, OutputKind kind) {
   return most;
 }
 
+bool is_traced() {
+  const Trace* trace = Trace::of_process();
+  return trace && trace->on();
+}
+
 // All of the state, then room for its largest tensor.
 int64_t snapshot_state_bytes(const ProgramSet& set) {
   int64_t sum = 0;
@@ -116,6 +123,7 @@ struct Executor::Bound {
   };
   std::vector<Read> reads;
   std::unique_ptr<Recording> recording;  // of work(), where the device records
+  std::vector<int32_t> labels;           // of the kernels in the Trace, where there is one
 };
 
 Executor::Executor(ProgramSet set, std::unique_ptr<Device> device, const ExecutorOptions& o)
@@ -180,6 +188,11 @@ Executor::Executor(ProgramSet set, std::unique_ptr<Device> device, const Executo
       bound->reads.push_back({out.name, out.type.dtype, src, metrics_ + offset, kept ? metrics_stride_ : 0});
       offset += round_up(out.type.bytes(), kAlign);
     }
+    if (Trace* trace = Trace::of_process())
+      for (const Launch& l : p.launches)
+        bound->labels.push_back(trace->label({std::string(l.candidate.name), "kernel", l.cost.flops,
+                                              l.cost.bytes_read + l.cost.bytes_written,
+                                              fmt::format("{} {}", l.node.op->name(), l.node.origin)}));
     bound_.push_back(std::move(bound));
   }
   for (const auto& bound : bound_)
@@ -241,7 +254,7 @@ int64_t Executor::run(size_t program, int slot) {
   const Bound& b = *bound_[program];
   const size_t place = place_of(runs_);
   take_inputs(program, slot);
-  if (b.recording)
+  if (b.recording && !is_traced())
     b.recording->launch(compute);
   else
     work(program, compute);
@@ -253,7 +266,22 @@ int64_t Executor::run(size_t program, int slot) {
 
 void Executor::work(size_t program, Stream& compute) {
   const Bound& b = *bound_[program];
-  for (const auto& kernel : b.kernels) kernel->run(compute);
+  Trace* const trace = is_traced() && !b.labels.empty() ? Trace::of_process() : nullptr;
+  // Queues that do not know their times are waited for after each kernel.
+  const bool by_itself = trace && dynamic_cast<TracedDevice*>(device_.get());
+  for (size_t i = 0; i < b.kernels.size(); ++i) {
+    if (!trace) {
+      b.kernels[i]->run(compute);
+      continue;
+    }
+    trace->set_current(b.labels[i]);
+    const int64_t begin = Trace::now();
+    b.kernels[i]->run(compute);
+    if (by_itself) continue;
+    compute.synchronize();
+    trace->add(trace->thread_lane("main thread"), b.labels[i], begin, Trace::now());
+  }
+  if (trace) trace->set_current(0);
   for (const FinalCopy& c : set_.programs[program].final_copies) compute.copy(c.dst, c.src);
 }
 

@@ -11,6 +11,7 @@
 #include "train/evaluation.h"
 #include "train/run_dir.h"
 #include "train/state.h"
+#include "train/text_writer.h"
 #include "train/trainer.h"
 
 namespace lathe {
@@ -132,47 +133,30 @@ std::span<const float> as_floats(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
 }
 
-// Fixed-length Program: the text stands at the front of the window, the rest is padding that causality hides.
-Prediction continue_text(Executor& e, size_t program, const DataSpec& data, const std::string& path, int64_t tokens) {
+std::vector<Prediction> continue_texts(const std::string& run, const std::vector<std::string>& paths,
+                                       const std::vector<std::string>& sets, int64_t tokens, Which which) {
+  TextWriter writer(run, sets, which);
   io::PosixFs fs;
-  std::string text = read_text(fs, path, kMaxImageBytes);
-  LATHE_USER_CHECK(!text.empty(), "{}: is empty; a text model needs at least one byte to go on from", path);
-  const int64_t window = data.sample.numel();
-  Prediction p{path, {}, 0, ""};
-  for (int64_t k = 0; k < tokens; ++k) {
-    const int64_t used = std::min<int64_t>(window, static_cast<int64_t>(text.size()));
-    std::vector<int32_t> ids(static_cast<size_t>(window), 0);
-    for (int64_t i = 0; i < used; ++i) {
-      const auto byte = static_cast<uint8_t>(text[text.size() - static_cast<size_t>(used) + static_cast<size_t>(i)]);
-      LATHE_USER_CHECK(byte < data.classes, "{}: byte {} is not below the model's vocabulary of {}", path, byte,
-                       data.classes);
-      ids[static_cast<size_t>(i)] = byte;
-    }
-    std::memcpy(e.staging(0, "x"), ids.data(), ids.size() * sizeof(int32_t));
-    e.stage(program, 0);
-    e.run(program, 0);
-    const auto logits = as_floats(e.result("logits"));
-    const auto classes = static_cast<size_t>(data.classes);
-    const auto row = logits.subspan(static_cast<size_t>(used - 1) * classes, classes);
-    const auto best = std::ranges::max_element(row) - row.begin();
-    if (k == 0) {
-      p.label = best;
-      p.probabilities = softmax(row);
-    }
-    text += static_cast<char>(best);
-    p.text += static_cast<char>(best);
+  std::vector<Prediction> out;
+  for (const std::string& path : paths) {
+    const std::string text = read_text(fs, path, kMaxImageBytes);
+    Prediction p{path, writer.probabilities(text, path), 0, ""};
+    p.label = std::ranges::max_element(p.probabilities) - p.probabilities.begin();
+    p.text = writer.write(text, tokens, {.temperature = 0}, {}, path);
+    out.push_back(std::move(p));
   }
-  return p;
+  return out;
 }
 
 }  // namespace
 
 std::vector<Prediction> predict(const std::string& run, const std::vector<std::string>& inputs,
                                 const std::vector<std::string>& sets, std::optional<int64_t> tokens, Which which) {
+  if (is_text_run(run, sets)) return continue_texts(run, inputs, sets, tokens.value_or(64), which);
+  if (tokens)
+    throw UserError(fmt::format("--tokens: {} classifies images; it is for text models only", run), Exit::usage);
   const Recipe r = load_run_recipe(run, sets);
   const DataSpec spec = describe_data(r);
-  if (tokens && spec.sample.dtype != DType::i32)
-    throw UserError(fmt::format("--tokens: {} classifies images; it is for text models only", run), Exit::usage);
   CompileOptions o;
   o.train = o.eval = false;
   o.predict = 1;
@@ -180,10 +164,6 @@ std::vector<Prediction> predict(const std::string& run, const std::vector<std::s
   const size_t program = c.program("predict");
   const auto e = open_run(run, c, which);
   std::vector<Prediction> out;
-  if (spec.sample.dtype == DType::i32) {
-    for (const std::string& input : inputs) out.push_back(continue_text(*e, program, spec, input, tokens.value_or(64)));
-    return out;
-  }
   std::vector<InputImage> samples;
   for (const std::string& input : inputs) {
     if (input.starts_with("test:")) {

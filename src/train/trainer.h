@@ -22,7 +22,7 @@ struct TrainOptions {
   bool quiet = false;
   bool measure_peak = false;  // at the end, for the percentage of the device's peak
   CompileOptions compile;
-  // Called after each step with its number, counted from 1: for tests.
+  // Called after each step with its number, counted from 1: for tests and profiles.
   std::function<void(int64_t step, Executor&)> on_step;
 };
 

@@ -151,7 +151,14 @@ TEST(Memory, PlansAreWithinFivePercentOfTheLowerBound) {
   for (const BuiltinRecipe& b : builtin_recipes())
     for (const char* update : {"after_all", "auto"}) {
       const Recipe r = load_recipe(std::string(b.name), {std::string("train.update=") + update});
-      const Compiled c = compile(r, describe_data(r));
+      DataSpec data;
+      try {
+        data = describe_data(r);
+      } catch (const UserError& e) {
+        ASSERT_EQ(e.exit_code(), Exit::missing_input) << e.what();  // fetched data that is not here
+        continue;
+      }
+      const Compiled c = compile(r, data);
       for (const Program& p : c.set.programs) {
         EXPECT_GE(p.memory.scratch, p.memory.lower_bound) << b.name << " " << p.name;
         EXPECT_LE(static_cast<double>(p.memory.scratch), 1.05 * static_cast<double>(p.memory.lower_bound))

@@ -15,7 +15,7 @@ namespace {
 
 TEST(Program, EveryCommandHasHelpWithAnExample) {
   for (const char* command :
-       {"train", "eval", "predict", "plan", "ir", "devices", "selftest", "bench", "recipes", "ops", "env"}) {
+       {"train", "eval", "predict", "runs", "plan", "ir", "devices", "selftest", "bench", "recipes", "ops", "env"}) {
     const Outcome r = run_lathe({command, "--help"});
     EXPECT_EQ(r.code, 0) << command;
     EXPECT_NE(r.out.find("Example"), std::string::npos) << command;
@@ -205,9 +205,47 @@ TEST(Program, TextModelsContinueText) {
   FILE* f = fopen(dir.path("prompt.txt").c_str(), "w");
   fputs("the ", f);
   fclose(f);
-  const Outcome p = run_lathe({"predict", dir.path("run"), dir.path("prompt.txt"), "--tokens", "12", "--json"});
+  const Outcome p = run_lathe({"predict", dir.path("run"), dir.path("prompt.txt"), "--tokens", "12", "--temperature", "0", "--json"});
   ASSERT_EQ(p.code, 0) << p.err;
   EXPECT_EQ(nlohmann::json::parse(p.out)[0]["text"].get<std::string>().size(), 12u);
+}
+
+TEST(Program, RunsAreListedAndCompared) {
+  const TempDir dir;
+  const auto train = [&](const char* name, const char* lr) {
+    const Outcome t = run_lathe({"train", "mlp", "--quiet", "--out", dir.path(name), "--set", "data.source=synthetic",
+                                 "--set", "train.steps=6", "--set", "train.log_every=1", "--set", "model.hidden=[8]",
+                                 "--set", std::string("optimizer.lr=") + lr});
+    return t.code;
+  };
+  ASSERT_EQ(train("a", "0.1"), 0);
+  ASSERT_EQ(train("b", "0.01"), 0);
+  ASSERT_EQ(train("c", "0.02"), 0);
+  std::filesystem::remove(dir.path("c/summary.json"));  // as if it had been killed
+  const Outcome all = run_lathe({"runs", dir.path(), "--json"});
+  ASSERT_EQ(all.code, 0) << all.err;
+  const auto runs = nlohmann::json::parse(all.out)["runs"];
+  ASSERT_EQ(runs.size(), 3u);
+  EXPECT_EQ(runs[0]["state"], "finished");
+  EXPECT_EQ(runs[0]["step"], 6);
+  EXPECT_EQ(runs[0]["model"], "mlp");
+  EXPECT_GT(runs[0]["best"]["loss"].get<double>(), 0);
+  EXPECT_EQ(runs[2]["state"], "failed");
+  const Outcome two =
+      run_lathe({"runs", dir.path("a"), dir.path("b"), "--curves", dir.path("both.svg"), "--json"});
+  ASSERT_EQ(two.code, 0) << two.err;
+  const auto differences = nlohmann::json::parse(two.out)["differences"];
+  ASSERT_EQ(differences.size(), 1u);
+  EXPECT_EQ(differences[0]["key"], "optimizer.lr");
+  EXPECT_EQ(differences[0]["values"], (nlohmann::json{"0.1", "0.01"}));
+  EXPECT_EQ(read_file(dir.path("both.svg")).find("<svg"), 0u);
+  const Outcome table = run_lathe({"runs", dir.path("a"), dir.path("b"), "--curves", dir.path("both.html")});
+  ASSERT_EQ(table.code, 0) << table.err;
+  for (const char* part : {"best accuracy", "finished", "optimizer.lr", "0.01", "both.html"})
+    EXPECT_NE(table.out.find(part), std::string::npos) << part << table.out;
+  EXPECT_NE(read_file(dir.path("both.html")).find("optimizer.lr"), std::string::npos);
+  EXPECT_EQ(run_lathe({"runs", dir.path("a"), "--curves", dir.path("both.pdf")}).code, 64);
+  EXPECT_EQ(run_lathe({"runs", dir.path("nothing")}).code, 66);
 }
 
 TEST(Program, EvalAndPredictOnOtherDevices) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <numeric>
 
 #include "base/error.h"
@@ -132,9 +133,14 @@ class OpenClStream::Traced {
  public:
   Traced(OpenClStream& stream, std::string_view what) : stream_(stream), what_(what) {}
   ~Traced() {
-    if (event_) stream_.events_.emplace_back(what_, ClEvent(event_));
+    const Trace* trace = Trace::of_process();
+    if (event_)
+      stream_.events_.push_back({std::string(what_), ClEvent(event_), trace ? trace->current() : 0, Trace::now()});
   }
-  cl_event* slot() { return stream_.trace_ ? &event_ : nullptr; }
+  cl_event* slot() {
+    const Trace* trace = Trace::of_process();
+    return stream_.trace_ || (stream_.profiles_ && trace && trace->on()) ? &event_ : nullptr;
+  }
 
  private:
   OpenClStream& stream_;
@@ -151,10 +157,10 @@ bool OpenClEvent::reached() {
 }
 
 OpenClStream::OpenClStream(OpenClDevice& device, Lane lane, cl_context context, cl_device_id id, bool trace)
-    : device_(device), lane_(lane), trace_(trace) {
+    : device_(device), lane_(lane), trace_(trace), profiles_(trace || Trace::of_process()) {
   cl_int status = CL_SUCCESS;
   ++device.counters().allocations;
-  queue_ = ClQueue(opencl_api().clCreateCommandQueue(context, id, trace ? CL_QUEUE_PROFILING_ENABLE : 0, &status));
+  queue_ = ClQueue(opencl_api().clCreateCommandQueue(context, id, profiles_ ? CL_QUEUE_PROFILING_ENABLE : 0, &status));
   check_opencl(status, "clCreateCommandQueue");
 }
 
@@ -188,12 +194,13 @@ void OpenClStream::launch(cl_kernel kernel, const std::string& name, const size_
 }
 
 void OpenClStream::append_spans(std::vector<OpenClSpan>& spans) const {
-  for (const auto& [what, event] : events_) {
-    cl_ulong start = 0, end = 0;
+  for (const auto& [what, event, label, given_at] : events_) {
+    cl_ulong queued = 0, start = 0, end = 0;
     const OpenClApi& cl = opencl_api();
+    LATHE_CL(cl.clGetEventProfilingInfo(event.get(), CL_PROFILING_COMMAND_QUEUED, sizeof queued, &queued, nullptr));
     LATHE_CL(cl.clGetEventProfilingInfo(event.get(), CL_PROFILING_COMMAND_START, sizeof start, &start, nullptr));
     LATHE_CL(cl.clGetEventProfilingInfo(event.get(), CL_PROFILING_COMMAND_END, sizeof end, &end, nullptr));
-    spans.push_back({what, lane_, start, end});
+    spans.push_back({what, lane_, start, end, queued, label, given_at});
   }
 }
 
@@ -244,6 +251,11 @@ OpenClDevice::~OpenClDevice() {
     cl.clEnqueueUnmapMemObject(transfer_.queue(), s.buffer.get(), s.mapped, 0, nullptr, nullptr);
   cl.clFinish(transfer_.queue());
   if (!trace_file_.empty()) write_trace();
+  try {
+    if (Trace* trace = Trace::of_process(); trace && trace->on()) add_spans(*trace);
+  } catch (const Error&) {
+    // A lost device has no times; the trace shows the rest.
+  }
 }
 
 // In the form that chrome://tracing and Perfetto show: microseconds, one line per command, a row for each queue.
@@ -265,6 +277,19 @@ void OpenClDevice::write_trace() const {
   }
   std::fputs("\n]\n", file);
   std::fclose(file);
+}
+
+void OpenClDevice::add_spans(Trace& trace) {
+  const std::vector<OpenClSpan> all = spans();
+  if (all.empty()) return;
+  // The host's clock and the device's differ by the least that a command seemed to need to get into the queue.
+  int64_t ahead = std::numeric_limits<int64_t>::max();
+  for (const OpenClSpan& s : all) ahead = std::min(ahead, s.given_at - static_cast<int64_t>(s.queued));
+  const int32_t lanes[] = {trace.lane("compute queue"), trace.lane("transfer queue")};
+  for (const OpenClSpan& s : all)
+    trace.add(lanes[s.lane == Lane::compute ? 0 : 1],
+              s.label > 0 ? s.label : trace.label(s.what.c_str(), s.what.starts_with("copy") ? "copy" : "kernel"),
+              static_cast<int64_t>(s.start) + ahead, static_cast<int64_t>(s.end) + ahead);
 }
 
 void OpenClDevice::allocate(std::span<const int64_t> segment_bytes) {

@@ -11,6 +11,7 @@
 #include "backend/kernels/product_calls.h"
 #include "backend/opencl/kernel_library.h"
 #include "backend/opencl/opencl_info.h"
+#include "backend/traced_device.h"
 
 namespace lathe {
 
@@ -27,6 +28,9 @@ struct OpenClSpan {
   std::string what;  // "copy_in", "copy_out", "copy" or the name of a kernel
   Lane lane = Lane::compute;
   uint64_t start = 0, end = 0;
+  uint64_t queued = 0;
+  int32_t label = 0;     // of the Trace
+  int64_t given_at = 0;  // of the host, by the Trace's clock, when the command was in the queue
 };
 
 class OpenClStream final : public Stream {
@@ -47,9 +51,16 @@ class OpenClStream final : public Stream {
   class Traced;
   OpenClDevice& device_;
   Lane lane_;
-  bool trace_;
+  bool trace_;     // keep the times of all commands
+  bool profiles_;  // the queue knows them
   ClQueue queue_;
-  std::vector<std::pair<std::string, ClEvent>> events_;  // traced
+  struct Kept {
+    std::string what;
+    ClEvent event;
+    int32_t label;
+    int64_t given_at;
+  };
+  std::vector<Kept> events_;
 };
 
 struct OpenClDeviceOptions {
@@ -62,7 +73,7 @@ struct OpenClDeviceOptions {
   std::string trace_file;             // where they are written when the device is closed; "": nowhere
 };
 
-class OpenClDevice final : public Device {
+class OpenClDevice final : public Device, public TracedDevice {
  public:
   // DeviceError when there is no device of that number, or it cannot be used.
   OpenClDevice(const OpenClDeviceOptions&, Target);
@@ -77,6 +88,7 @@ class OpenClDevice final : public Device {
   KernelLibrary& library() { return library_; }
   LaunchStyle style() const { return tiles_.style; }
   const ProductTiles& tiles() const { return tiles_; }
+  void add_spans(Trace&) override;
   std::vector<OpenClSpan> spans() const;  // when traced and both streams have been waited for
   const OpenClLimits& limits() const { return limits_; }
   cl_device_id id() const { return id_.device; }

@@ -1,0 +1,89 @@
+// Trace: what the threads and device queues of the process did, and when; io/trace_file.h makes a timeline of it. There
+// is at most one at a time, found by Trace::of_process(): threads that a pool or a loader starts by themselves have
+// nobody to hand it to them. Its memory is there before it begins; beyond that, spans are counted and left out.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace lathe {
+
+struct TraceLabel {
+  std::string name;
+  std::string kind;             // "kernel", "data", ...: a viewer colours and filters by it
+  double flops = 0, bytes = 0;  // of one span
+  std::string node = {};        // of the graph
+};
+
+struct TraceSpan {
+  int32_t lane = 0, label = 0;
+  int64_t begin = 0, end = 0;  // ns, see now()
+};
+
+class Trace {
+ public:
+  explicit Trace(int64_t most_spans);
+  ~Trace();
+  Trace(const Trace&) = delete;
+  Trace& operator=(const Trace&) = delete;
+
+  static Trace* of_process();  // null: none
+  static int64_t now();        // ns on a clock that never goes back
+
+  void start() { on_.store(true, std::memory_order_release); }
+  void stop() { on_.store(false, std::memory_order_release); }
+  bool on() const { return on_.load(std::memory_order_acquire); }
+
+  int32_t lane(const std::string& name);         // a new one; "NAME 2" when there is one of that name
+  int32_t thread_lane(const char* name);         // of the calling thread; made at the first call, then `name` is ignored
+  int32_t label(const TraceLabel&);              // a new one
+  int32_t label(const char* name, const char* kind);  // the same number for the same name
+  // Any thread. Nothing while it is off.
+  void add(int32_t lane, int32_t label, int64_t begin, int64_t end);
+
+  // What the pool's threads are working on: the kernel that called the pool.
+  void set_current(int32_t label) { current_.store(label, std::memory_order_release); }
+  int32_t current() const { return current_.load(std::memory_order_acquire); }
+
+  // When it is off.
+  std::vector<TraceSpan> spans() const;
+  const std::vector<std::string>& lanes() const { return lanes_; }
+  const std::vector<TraceLabel>& labels() const { return labels_; }
+  int64_t left_out() const;
+
+ private:
+  std::atomic<bool> on_{false};
+  std::atomic<int32_t> current_{0};
+  std::atomic<int64_t> next_{0};
+  std::vector<TraceSpan> spans_;
+  int64_t number_;     // of this trace among those of the process
+  std::mutex mutex_;   // of the names
+  std::vector<std::string> lanes_;
+  std::vector<TraceLabel> labels_;
+};
+
+// From its making to its end, on the lane of the calling thread, where the process is traced.
+class TraceScope {
+ public:
+  TraceScope(const char* lane, const char* name, const char* kind) : trace_(Trace::of_process()) {
+    if (!trace_ || !trace_->on()) return;
+    lane_ = trace_->thread_lane(lane);
+    label_ = trace_->label(name, kind);
+    begin_ = Trace::now();
+  }
+  ~TraceScope() {
+    if (begin_ != 0) trace_->add(lane_, label_, begin_, Trace::now());
+  }
+  TraceScope(const TraceScope&) = delete;
+  TraceScope& operator=(const TraceScope&) = delete;
+
+ private:
+  Trace* trace_;
+  int32_t lane_ = 0, label_ = 0;
+  int64_t begin_ = 0;
+};
+
+}  // namespace lathe

@@ -1,0 +1,146 @@
+// lathe predict: classes of images, or a text that a model goes on with.
+#include <cerrno>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <system_error>
+
+#include "base/stopwatch.h"
+#include "cli/command.h"
+#include "io/fs.h"
+#include "train/run_dir.h"
+#include "train/text_writer.h"
+
+namespace lathe::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kMaxPromptBytes = int64_t{1} << 28;
+
+struct PredictOptions {
+  std::string run, device;
+  std::vector<std::string> inputs, sets;
+  std::optional<std::string> prompt;
+  std::optional<int64_t> tokens, top_k, seed;
+  std::optional<double> temperature, top_p;
+  bool json = false, best = false;
+
+  std::vector<std::string> all_sets() const { return with_device(sets, device); }
+  Which which() const { return best ? Which::best : Which::newest; }
+};
+
+void print_json(const Json& j) { fmt::print("{}\n", j.dump(2, ' ', false, Json::error_handler_t::replace)); }
+
+// Straight to the reader: the text is shown as it is written. main() knows what a reader that went away means.
+void put(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+    throw std::system_error(errno, std::generic_category());
+}
+
+void write_texts(const PredictOptions& o) {
+  struct Prompt {
+    std::string name, text;
+  };
+  std::vector<Prompt> prompts;
+  if (o.prompt) prompts.push_back({"--prompt", *o.prompt});
+  io::PosixFs fs;
+  for (const std::string& path : o.inputs) prompts.push_back({path, read_text(fs, path, kMaxPromptBytes)});
+  Sampling sampling;
+  if (o.temperature) sampling.temperature = *o.temperature;
+  if (o.top_k) sampling.top_k = *o.top_k;
+  if (o.top_p) sampling.top_p = *o.top_p;
+  if (o.seed) sampling.seed = static_cast<uint64_t>(*o.seed);
+  check_sampling(sampling);
+  const int64_t tokens = o.tokens.value_or(prompts.size() == 1 && o.prompt ? 500 : 64);
+  TextWriter writer(o.run, o.all_sets(), o.which());
+  Json all = Json::array();
+  for (const Prompt& p : prompts) {
+    bool begun = false;
+    const auto show = [&](char byte) {
+      if (o.json) return;
+      if (!begun) put((o.prompt ? "" : p.name + ": ") + p.text);
+      begun = true;
+      put(std::string(1, byte));
+    };
+    const Stopwatch start;
+    const std::string text = writer.write(p.text, tokens, sampling, show, p.name);
+    const double seconds = start.seconds();
+    if (!o.json) {
+      put("\n");
+      continue;
+    }
+    const std::vector<double> first = writer.probabilities(p.text, p.name);
+    all.push_back({{"input", p.name},
+                   {"prompt", p.text},
+                   {"text", text},  // bytes that are no UTF-8 are shown as U+FFFD
+                   {"bytes", std::vector<uint8_t>(text.begin(), text.end())},
+                   {"tokens", tokens},
+                   {"temperature", sampling.temperature},
+                   {"top_k", sampling.top_k},
+                   {"top_p", sampling.top_p},
+                   {"seed", sampling.seed},
+                   {"context", writer.context()},
+                   {"tokens_per_second", static_cast<double>(tokens) / seconds},
+                   {"first_probabilities", first}});
+  }
+  if (o.json) print_json(all);
+}
+
+void classify_images(const PredictOptions& o) {
+  const auto refuse = [&](bool given, const char* option) {
+    if (given)
+      throw UserError(fmt::format("{}: {} classifies images; it is for text models only", option, o.run), Exit::usage);
+  };
+  refuse(o.prompt.has_value(), "--prompt");
+  refuse(o.tokens.has_value(), "--tokens");
+  refuse(o.temperature.has_value(), "--temperature");
+  refuse(o.top_k.has_value(), "--top-k");
+  refuse(o.top_p.has_value(), "--top-p");
+  refuse(o.seed.has_value(), "--seed");
+  Json all = Json::array();
+  for (const Prediction& p : predict(o.run, o.inputs, o.all_sets(), {}, o.which())) {
+    const double best = p.probabilities[static_cast<size_t>(p.label)];
+    if (o.json)
+      all.push_back({{"input", p.input}, {"label", p.label}, {"probability", best}, {"probabilities", p.probabilities}});
+    else
+      fmt::print("{:<40} class {:<4} {:5.1f} %\n", p.input, p.label, 100 * best);
+  }
+  if (o.json) print_json(all);
+}
+
+}  // namespace
+
+void add_predict(CLI::App& app, int&) {
+  auto o = std::make_shared<PredictOptions>();
+  CLI::App* cmd = app.add_subcommand("predict", "Classes of images, or a text that the model goes on with");
+  cmd->add_option("RUN", o->run, "Run directory")->required();
+  cmd->add_option("INPUT", o->inputs,
+                  "Binary PGM/PPM image, IDX file of images, test:N or test:A-B (of the run's test data); "
+                  "text models: a text file to go on from");
+  cmd->add_option("--prompt", o->prompt, "Text models: the text to go on from; the answer is shown as it is written")
+      ->type_name("TEXT");
+  cmd->add_option("--tokens", o->tokens, "Text models: bytes to write; default: 500 after --prompt, 64 after a file")
+      ->check(CLI::Range(1, 1 << 20));
+  cmd->add_option("--temperature", o->temperature,
+                  "Text models: below 1 likely bytes are taken more often, 0: always the most likely; default: 0.8");
+  cmd->add_option("--top-k", o->top_k, "Text models: only the K most likely bytes; default: 0, all of them");
+  cmd->add_option("--top-p", o->top_p, "Text models: only the fewest bytes that together have this probability");
+  cmd->add_option("--seed", o->seed, "Text models: equal seeds write equal texts; default: 0");
+  cmd->add_option("--set", o->sets, "Override a recipe key")->type_name("KEY=VALUE")->take_all()->expected(1);
+  add_device_option(*cmd, o->device, "default: the run's");
+  cmd->add_flag("--best", o->best, "The checkpoint of the best evaluation (checkpoint.best), not the newest");
+  cmd->add_flag("--json", o->json, "Print the result as JSON");
+  cmd->footer(
+      "Example: lathe predict runs/fashion_mnist-20260101-120000 test:0-9\n"
+      "         lathe predict runs/shakespeare-20260101-120000 --prompt \"KING.\" --temperature 0.7 --top-p 0.95 --seed 3");
+  cmd->callback([o] {
+    if (o->inputs.empty() && !o->prompt)
+      throw UserError("predict: expected an INPUT, or --prompt for a text model, got neither", Exit::usage);
+    if (is_text_run(o->run, o->all_sets()))
+      write_texts(*o);
+    else
+      classify_images(*o);
+  });
+}
+
+}  // namespace lathe::cli

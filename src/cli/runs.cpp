@@ -1,0 +1,124 @@
+// lathe runs: lists run directories and compares them.
+#include "train/runs.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "train/run_dir.h"
+
+namespace lathe::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json run_json(const RunInfo& r) {
+  const auto number = [](const auto& v) { return v ? Json(*v) : Json(nullptr); };
+  Json j{{"path", r.path}, {"state", to_string(r.state)}};
+  if (r.state == RunState::unreadable) {
+    j["problem"] = r.problem;
+    return j;
+  }
+  j["recipe"] = r.recipe.name;
+  j["model"] = r.recipe.model.family;
+  j["device"] = r.recipe.device.name;
+  j["step"] = r.step;
+  j["total_steps"] = number(r.total_steps);
+  j["seconds"] = number(r.seconds);
+  j["best"] = Json::object();
+  for (const auto& [name, line] : r.curves)
+    if (name.starts_with("eval_")) j["best"][name.substr(5)] = number(r.best(name));
+  return j;
+}
+
+// Columns as wide as their widest cell; the first to the left.
+void print_table(const io::ReportTable& t) {
+  std::vector<size_t> widths(t.header.size(), 0);
+  const auto widen = [&](const std::vector<std::string>& row) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  };
+  widen(t.header);
+  for (const auto& row : t.rows) widen(row);
+  const auto print = [&](const std::vector<std::string>& row) {
+    std::string line = fmt::format("{:<{}}", row[0], widths[0]);
+    for (size_t i = 1; i < row.size(); ++i) line += fmt::format("  {:>{}}", row[i], widths[i]);
+    fmt::print("{}\n", line);
+  };
+  print(t.header);
+  for (const auto& row : t.rows) print(row);
+}
+
+void write_curves(const std::string& path, const std::vector<RunInfo>& runs) {
+  const bool html = path.ends_with(".html");
+  if (!html && !path.ends_with(".svg"))
+    throw UserError(fmt::format("--curves: expected a file name that ends in .svg or .html, got {}", path), Exit::usage);
+  const std::string text = html ? compare_html(runs) : compare_svg(runs);
+  if (text.empty()) throw UserError("--curves: no run has a finite loss to draw", Exit::bad_data);
+  io::PosixFs fs;
+  replace_text(fs, path, text);
+}
+
+}  // namespace
+
+void add_runs(CLI::App& app, int&) {
+  struct Options {
+    std::vector<std::string> dirs;
+    std::string curves;
+    bool json = false;
+  };
+  auto o = std::make_shared<Options>();
+  CLI::App* cmd = app.add_subcommand("runs", "List runs: how far, how well, how long; compare their recipes and curves");
+  cmd->add_option("DIR", o->dirs, "Run directories, or directories of runs; default: runs");
+  cmd->add_option("--curves", o->curves,
+                  "Draw the curves of all of them over each other: FILE.html (every curve, tables) or FILE.svg (the "
+                  "test loss)")
+      ->type_name("FILE")
+      ->check(not_empty());
+  cmd->add_flag("--json", o->json, "Print the result as JSON");
+  cmd->footer(
+      "Example: lathe runs\n"
+      "         lathe runs runs/a runs/b --curves compared.html\n"
+      "States: running, finished, stopped (by a signal, with a checkpoint), failed (an error, or killed), unreadable.\n"
+      "Runs that are named one by one are compared: the keys of their recipes that differ are listed.");
+  cmd->callback([o] {
+    std::vector<RunInfo> runs;
+    bool named = true;  // each DIR is a run, and there are several
+    for (const std::string& dir : o->dirs.empty() ? std::vector<std::string>{"runs"} : o->dirs) {
+      const std::vector<std::string> found = find_runs(dir);
+      named = named && found == std::vector<std::string>{dir};
+      for (const std::string& path : found) runs.push_back(read_run(path));
+    }
+    const bool compares = runs.size() > 1 && (named || !o->curves.empty());
+    if (!o->curves.empty()) write_curves(o->curves, runs);
+    if (o->json) {
+      Json all{{"runs", Json::array()}};
+      for (const RunInfo& r : runs) all["runs"].push_back(run_json(r));
+      if (compares) {
+        all["differences"] = Json::array();
+        for (const RunDifference& d : run_differences(runs))
+          all["differences"].push_back({{"key", d.key}, {"values", d.values}});
+      }
+      if (!o->curves.empty()) all["curves"] = o->curves;
+      fmt::print("{}\n", all.dump(2, ' ', false, Json::error_handler_t::replace));
+      return;
+    }
+    if (runs.empty()) {
+      fmt::print("no runs\n");
+      return;
+    }
+    print_table(runs_table(runs));
+    for (const RunInfo& r : runs)
+      if (r.state == RunState::unreadable) fmt::print("{}: {}\n", r.path, r.problem);
+    if (compares) {
+      const io::ReportTable keys = differences_table(runs);
+      fmt::print("\n");
+      if (keys.rows.empty())
+        fmt::print("the recipes are equal\n");
+      else
+        print_table(keys);
+    }
+    if (!o->curves.empty()) fmt::print("\ncurves: {}\n", o->curves);
+  });
+}
+
+}  // namespace lathe::cli

@@ -1,0 +1,230 @@
+#include "train/runs.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "io/run_lock.h"
+#include "train/progress.h"
+#include "train/run_dir.h"
+
+namespace lathe {
+namespace {
+
+namespace stdfs = std::filesystem;
+
+constexpr int64_t kMaxLogBytes = int64_t{1} << 30;
+// Numbers of the run's bookkeeping, no curves.
+constexpr std::string_view kNoCurves[] = {"step", "epoch", "skipped"};
+
+bool is_run(const stdfs::path& path) {
+  std::error_code ec;
+  return stdfs::is_regular_file(path / "recipe.toml", ec);
+}
+
+double modified_at(const std::string& path) {
+  struct stat s {};
+  return ::stat(path.c_str(), &s) == 0 ? static_cast<double>(s.st_mtim.tv_sec) : 0;
+}
+
+// A torn last line of a killed run does not parse: it is passed over, as others that are not the program's.
+void read_log(RunInfo& r, const std::string& text) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const auto j = nlohmann::json::parse(line, nullptr, false);
+    if (!j.is_object() || !j.contains("step") || !j["step"].is_number_integer()) continue;
+    const auto step = j["step"].get<int64_t>();
+    r.step = std::max(r.step, step);
+    for (const auto& [key, value] : j.items()) {
+      if (!value.is_number() || std::ranges::find(kNoCurves, key) != std::end(kNoCurves)) continue;
+      io::Line& curve = r.curves[key];
+      curve.x.push_back(static_cast<double>(step));
+      curve.y.push_back(value.get<double>());
+    }
+    if (const auto epoch = j.find("epoch"); epoch != j.end() && epoch->is_number() && epoch->get<double>() > 0)
+      r.total_steps =
+          std::llround(static_cast<double>(step) / epoch->get<double>() * static_cast<double>(r.recipe.train.epochs));
+  }
+  if (r.recipe.train.steps > 0) r.total_steps = r.recipe.train.steps;
+}
+
+RunState state_of(const RunInfo& r, const nlohmann::json& summary) {
+  if (io::is_run_alive(r.path)) return RunState::running;
+  const auto steps = summary.is_object() ? summary.value("steps", int64_t{-1}) : int64_t{-1};
+  if (steps < r.step) return RunState::failed;  // no summary, or one of an earlier part of the run
+  return summary.value("preempted", false) ? RunState::stopped : RunState::finished;
+}
+
+bool is_score(std::string_view curve) {
+  return curve.find("accuracy") != curve.npos || curve.find("iou") != curve.npos || curve.find("psnr") != curve.npos ||
+         curve.find("r2") != curve.npos;
+}
+
+std::vector<std::string> curve_names(const std::vector<RunInfo>& runs) {
+  std::vector<std::string> names;
+  for (const RunInfo& r : runs)
+    for (const auto& [name, line] : r.curves)
+      if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+  // Evaluations first: they are what runs are compared by.
+  std::ranges::stable_sort(names, [](const std::string& a, const std::string& b) {
+    return a.starts_with("eval_") > b.starts_with("eval_");
+  });
+  return names;
+}
+
+std::string name_of(const RunInfo& r) {
+  const std::string name = stdfs::path(r.path).lexically_normal().filename().string();
+  return name.empty() || name == "." ? r.path : name;
+}
+
+std::vector<RunInfo> readable(const std::vector<RunInfo>& runs) {
+  std::vector<RunInfo> out;
+  for (const RunInfo& r : runs)
+    if (r.state != RunState::unreadable) out.push_back(r);
+  return out;
+}
+
+io::LineChart overlaid(const std::vector<RunInfo>& runs, const std::string& curve) {
+  io::LineChart chart{"step", curve, {}};
+  for (const RunInfo& r : runs) {
+    io::Line line{name_of(r), {}, {}};
+    if (const auto it = r.curves.find(curve); it != r.curves.end()) {
+      line.x = it->second.x;
+      line.y = it->second.y;
+    }
+    chart.lines.push_back(std::move(line));  // a run without it keeps its colour in the other charts
+  }
+  return chart;
+}
+
+std::string cell(const std::optional<double>& v, std::string_view curve) {
+  if (!v) return "-";
+  return curve.find("accuracy") != curve.npos ? fmt::format("{:.2f} %", 100 * *v) : fmt::format("{:.4g}", *v);
+}
+
+}  // namespace
+
+std::string_view to_string(RunState s) {
+  switch (s) {
+    case RunState::running: return "running";
+    case RunState::finished: return "finished";
+    case RunState::stopped: return "stopped";
+    case RunState::failed: return "failed";
+    case RunState::unreadable: return "unreadable";
+  }
+  return "";
+}
+
+std::optional<double> RunInfo::best(const std::string& curve) const {
+  const auto it = curves.find(curve);
+  if (it == curves.end() || it->second.y.empty()) return {};
+  const auto& y = it->second.y;
+  return is_score(curve) ? *std::ranges::max_element(y) : *std::ranges::min_element(y);
+}
+
+std::vector<std::string> find_runs(const std::string& dir) {
+  std::error_code ec;
+  if (!stdfs::is_directory(dir, ec))
+    throw UserError(fmt::format("{}: no such directory; `lathe train` makes runs/NAME-TIME", dir), Exit::missing_input);
+  if (is_run(dir)) return {dir};
+  std::vector<std::string> out;
+  for (const auto& entry : stdfs::directory_iterator(dir, ec))
+    if (is_run(entry.path())) out.push_back(entry.path().string());
+  std::ranges::sort(out);
+  return out;
+}
+
+RunInfo read_run(const std::string& path) {
+  RunInfo r;
+  r.path = path;
+  io::PosixFs fs;
+  try {
+    const std::string recipe = io::join_path(path, "recipe.toml"), log = io::join_path(path, "metrics.jsonl"),
+                      summary_path = io::join_path(path, "summary.json");
+    r.recipe = parse_recipe(read_text(fs, recipe), recipe);
+    if (io::info_at(fs, log)) read_log(r, read_text(fs, log, kMaxLogBytes));
+    nlohmann::json summary;
+    if (io::info_at(fs, summary_path)) summary = nlohmann::json::parse(read_text(fs, summary_path), nullptr, false);
+    r.state = state_of(r, summary);
+    if (r.state == RunState::finished || r.state == RunState::stopped) {
+      if (summary.contains("training_seconds") && summary["training_seconds"].is_number())
+        r.seconds = summary["training_seconds"].get<double>();
+    } else if (const double end = modified_at(log); end > 0) {
+      r.seconds = std::max(0.0, end - modified_at(recipe));
+    }
+  } catch (const Error& e) {
+    r.state = RunState::unreadable;
+    r.problem = e.what();
+  }
+  return r;
+}
+
+std::vector<RunDifference> run_differences(const std::vector<RunInfo>& all) {
+  const std::vector<RunInfo> runs = readable(all);
+  std::vector<RunDifference> out;
+  if (runs.size() < 2) return out;
+  for (size_t i = 1; i < runs.size(); ++i)
+    for (const RecipeDifference& d : diff(runs[0].recipe, runs[i].recipe)) {
+      auto it = std::ranges::find(out, d.key, &RunDifference::key);
+      if (it == out.end()) it = out.insert(out.end(), {d.key, std::vector<std::string>(runs.size(), d.a)});
+      it->values[i] = d.b;
+    }
+  return out;
+}
+
+io::ReportTable runs_table(const std::vector<RunInfo>& runs) {
+  io::ReportTable t{{"run", "recipe", "model", "device", "steps"}, {}};
+  std::vector<std::string> evaluated;
+  for (const std::string& name : curve_names(runs))
+    if (name.starts_with("eval_")) evaluated.push_back(name);
+  for (const std::string& name : evaluated) t.header.push_back("best " + name.substr(5));
+  t.header.insert(t.header.end(), {"time", "state"});
+  for (const RunInfo& r : runs) {
+    const bool known = r.state != RunState::unreadable;
+    std::vector<std::string> row{name_of(r), known ? r.recipe.name : "-", known ? r.recipe.model.family : "-",
+                                 known ? r.recipe.device.name : "-",
+                                 !known || r.step == r.total_steps || !r.total_steps
+                                     ? std::to_string(r.step)
+                                     : fmt::format("{} of {}", r.step, *r.total_steps)};
+    for (const std::string& name : evaluated) row.push_back(cell(r.best(name), name));
+    row.push_back(r.seconds ? format_seconds(*r.seconds) : "-");
+    row.emplace_back(to_string(r.state));
+    t.rows.push_back(std::move(row));
+  }
+  return t;
+}
+
+io::ReportTable differences_table(const std::vector<RunInfo>& all) {
+  io::ReportTable t{{"key"}, {}};
+  for (const RunInfo& r : readable(all)) t.header.push_back(name_of(r));
+  for (const RunDifference& d : run_differences(all)) {
+    std::vector<std::string> row{d.key};
+    row.insert(row.end(), d.values.begin(), d.values.end());
+    t.rows.push_back(std::move(row));
+  }
+  return t;
+}
+
+std::string compare_html(const std::vector<RunInfo>& all) {
+  const std::vector<RunInfo> runs = readable(all);
+  io::Report page;
+  page.title = "Runs";
+  page.subtitle = fmt::format("{} runs compared", runs.size());
+  page.parts.push_back({"Runs", "", "", {}, runs_table(runs)});
+  page.parts.push_back({"Recipe keys that differ", "", "", {}, differences_table(runs)});
+  for (const std::string& name : curve_names(runs))
+    page.parts.push_back({name, "", io::line_chart(overlaid(runs, name)), {}, {}});
+  return io::report_html(page);
+}
+
+std::string compare_svg(const std::vector<RunInfo>& all) {
+  const std::vector<RunInfo> runs = readable(all);
+  const std::string tested = io::svg_file(overlaid(runs, "eval_loss"));
+  return tested.empty() ? io::svg_file(overlaid(runs, "loss")) : tested;
+}
+
+}  // namespace lathe

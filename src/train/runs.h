@@ -1,0 +1,56 @@
+// Run directories, looked at from outside: what each trained, how far it came and how well; several compared. Reads
+// recipe.toml, metrics.jsonl, summary.json and the lock; opens no checkpoint and disturbs no run that is at work.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "io/report.h"
+#include "train/recipe.h"
+
+namespace lathe {
+
+enum class RunState {
+  running,
+  finished,
+  stopped,     // by a signal, with a checkpoint: --resume goes on
+  failed,      // ended by an error, or killed
+  unreadable,  // recipe.toml or metrics.jsonl
+};
+std::string_view to_string(RunState);
+
+struct RunInfo {
+  std::string path;
+  RunState state = RunState::unreadable;
+  std::string problem;  // why it is unreadable
+  Recipe recipe;
+  int64_t step = 0;                                // the last that was logged
+  std::optional<int64_t> total_steps;              // where a line of the log allows to tell
+  std::optional<double> seconds;                   // of training; of a run without a summary: since it began
+  std::map<std::string, io::Line> curves;          // by the names in metrics.jsonl: "loss", "eval_loss", ...
+  std::optional<double> best(const std::string& curve) const;  // largest of an accuracy or score, else smallest
+};
+
+// The directory itself if it is a run, else the runs in it, by name. UserError (missing_input): there is no such
+// directory.
+std::vector<std::string> find_runs(const std::string& dir);
+RunInfo read_run(const std::string& path);  // never throws for what a file holds: state says it
+
+// A key of the recipes that is not the same in all runs, with its value (as TOML) in each.
+struct RunDifference {
+  std::string key;
+  std::vector<std::string> values;
+};
+std::vector<RunDifference> run_differences(const std::vector<RunInfo>&);
+
+// The runs as rows of a table, with a header; the first column is the name.
+io::ReportTable runs_table(const std::vector<RunInfo>&);
+io::ReportTable differences_table(const std::vector<RunInfo>&);
+// One page: both tables and every curve of all runs overlaid; or as a picture the test loss (the training loss where
+// no run was evaluated). Runs that could not be read are left out.
+std::string compare_html(const std::vector<RunInfo>&);
+std::string compare_svg(const std::vector<RunInfo>&);  // "" when no run has a point
+
+}  // namespace lathe

@@ -1,0 +1,126 @@
+#include "train/runs.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "io/run_lock.h"
+#include "io/test_util.h"
+
+namespace lathe {
+namespace {
+
+using io::put_file;
+using io::TempDir;
+
+constexpr const char* kLog =
+    "{\"step\":1,\"epoch\":0.5,\"loss\":2.5,\"lr\":0.1,\"grad_norm\":1.0,\"skipped\":0}\n"
+    "{\"step\":2,\"epoch\":1.0,\"loss\":null,\"lr\":0.1,\"grad_norm\":1.0,\"skipped\":0}\n"
+    "{\"step\":2,\"eval_loss\":1.5,\"eval_accuracy\":0.5}\n"
+    "{\"step\":4,\"eval_loss\":1.75,\"eval_accuracy\":0.625}\n"
+    "{\"step\":4,\"epo";  // torn
+
+std::string make_run(const TempDir& dir, const std::string& name, const std::string& sets, const std::string& log,
+                     const std::string& summary) {
+  const std::string path = dir / name;
+  std::filesystem::create_directories(path);
+  put_file(io::join_path(path, "recipe.toml"), "name = \"tried\"\n" + sets);
+  put_file(io::join_path(path, "metrics.jsonl"), log);
+  if (!summary.empty()) put_file(io::join_path(path, "summary.json"), summary);
+  return path;
+}
+
+TEST(Runs, AreFoundInDirectories) {
+  const TempDir dir;
+  make_run(dir, "b", "", "", "");
+  make_run(dir, "a", "", "", "");
+  std::filesystem::create_directories(dir / "no_run");
+  put_file(dir / "file", "");
+  EXPECT_EQ(find_runs(dir.path()), (std::vector<std::string>{dir / "a", dir / "b"}));
+  EXPECT_EQ(find_runs(dir / "a"), (std::vector<std::string>{dir / "a"}));
+  EXPECT_TRUE(find_runs(dir / "no_run").empty());
+  Exit code{};
+  EXPECT_CONTAINS(io::error_of([&] { find_runs(dir / "none"); }, &code), "no such directory");
+  EXPECT_EQ(code, Exit::missing_input);
+}
+
+TEST(Runs, BestValuesAndProgressComeFromTheLog) {
+  const TempDir dir;
+  const RunInfo r = read_run(make_run(dir, "a", "[train]\nepochs = 2\n", kLog,
+                                      "{\"steps\": 4, \"preempted\": false, \"training_seconds\": 61.2}"));
+  EXPECT_EQ(r.state, RunState::finished) << r.problem;
+  EXPECT_EQ(r.step, 4);
+  EXPECT_EQ(r.total_steps, 4);
+  EXPECT_EQ(r.seconds, 61.2);
+  EXPECT_EQ(r.best("eval_loss"), 1.5);
+  EXPECT_EQ(r.best("eval_accuracy"), 0.625);
+  EXPECT_EQ(r.best("loss"), 2.5) << "a loss that was not finite is no point";
+  EXPECT_FALSE(r.best("nothing"));
+  const io::ReportTable t = runs_table({r});
+  EXPECT_EQ(t.header, (std::vector<std::string>{"run", "recipe", "model", "device", "steps", "best accuracy",
+                                                "best loss", "time", "state"}));
+  EXPECT_EQ(t.rows.at(0), (std::vector<std::string>{"a", "tried", "mlp", "cpu", "4", "62.50 %", "1.5", "1:01", "finished"}));
+}
+
+TEST(Runs, StatesAreToldApart) {
+  const TempDir dir;
+  const auto state = [&](const std::string& name, const std::string& summary) {
+    return read_run(make_run(dir, name, "", kLog, summary)).state;
+  };
+  EXPECT_EQ(state("finished", "{\"steps\":4,\"preempted\":false}"), RunState::finished);
+  EXPECT_EQ(state("stopped", "{\"steps\":4,\"preempted\":true}"), RunState::stopped);
+  EXPECT_EQ(state("failed", ""), RunState::failed);
+  EXPECT_EQ(state("resumed_and_killed", "{\"steps\":2,\"preempted\":true}"), RunState::failed);
+  EXPECT_EQ(state("bad_summary", "{\"steps\":"), RunState::failed);
+  const std::string path = make_run(dir, "running", "", kLog, "{\"steps\":4,\"preempted\":true}");
+  {
+    const io::RunLock lock(path, {});
+    EXPECT_EQ(read_run(path).state, RunState::running);
+  }
+  EXPECT_EQ(read_run(path).state, RunState::stopped);
+  put_file(io::join_path(path, "recipe.toml"), "[model]\nfamily = 3\n");
+  const RunInfo bad = read_run(path);
+  EXPECT_EQ(bad.state, RunState::unreadable);
+  EXPECT_CONTAINS(bad.problem, "model.family");
+  EXPECT_EQ(runs_table({bad}).rows.at(0).back(), "unreadable");
+}
+
+TEST(Runs, HoldersOfLocksAreAliveOrNot) {
+  const TempDir dir;
+  EXPECT_FALSE(io::is_run_alive(dir.path()));
+  const auto held_by = [&](const std::string& holder) {
+    put_file(dir / ".lock", holder + "\n");
+    return io::is_run_alive(dir.path(), {.host = "here"});
+  };
+  EXPECT_TRUE(held_by(fmt::format("here:{}:0", ::getpid())));
+  EXPECT_FALSE(held_by("here:999999999:0"));
+  EXPECT_FALSE(held_by("here:x:0"));
+  EXPECT_TRUE(held_by("elsewhere:1:0")) << "the file was written just now";
+  struct timespec old[2] = {{1000, 0}, {1000, 0}};
+  ASSERT_EQ(::utimensat(AT_FDCWD, (dir / ".lock").c_str(), old, 0), 0);
+  EXPECT_FALSE(io::is_run_alive(dir.path(), {.host = "here"}));
+}
+
+TEST(Runs, DifferencesNameEveryKeyOnce) {
+  const TempDir dir;
+  const std::vector<RunInfo> runs{read_run(make_run(dir, "a", "seed = 1\n", kLog, "")),
+                                  read_run(make_run(dir, "b", "seed = 2\n[optimizer]\nlr = 0.5\n", kLog, "")),
+                                  read_run(make_run(dir, "c", "seed = 1\n[optimizer]\nlr = 0.25\n", kLog, ""))};
+  const auto d = run_differences(runs);
+  ASSERT_EQ(d.size(), 2u);
+  EXPECT_EQ(d[0].key, "seed");
+  EXPECT_EQ(d[0].values, (std::vector<std::string>{"1", "2", "1"}));
+  EXPECT_EQ(d[1].key, "optimizer.lr");
+  EXPECT_EQ(d[1].values, (std::vector<std::string>{"0.1", "0.5", "0.25"}));
+  EXPECT_TRUE(run_differences({runs[0], runs[0]}).empty());
+  const std::string svg = compare_svg(runs), html = compare_html(runs);
+  for (const char* name : {">a, last: 1.75<", ">b, last: 1.75<", ">c, last: 1.75<"})
+    EXPECT_NE(svg.find(name), std::string::npos) << name << svg;
+  for (const char* part : {"optimizer.lr", "0.25", "eval_accuracy", "grad_norm", "failed"})
+    EXPECT_NE(html.find(part), std::string::npos) << part;
+  EXPECT_EQ(compare_svg({}), "");
+}
+
+}  // namespace
+}  // namespace lathe

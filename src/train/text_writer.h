@@ -1,0 +1,45 @@
+// TextWriter: goes on with a text, byte by byte, with the weights of a run. One Program of the model's whole context is
+// planned once; a text stands at its front, what follows is padding that causality hides, and the place of the logits
+// to read is data. A text longer than the context is seen by its end. Needs no file of the run's data.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "train/sampling.h"
+#include "train/trainer.h"
+
+namespace lathe {
+
+class TextWriter {
+ public:
+  // UserError with Exit::usage where the run's model does not take tokens.
+  TextWriter(const std::string& run, const std::vector<std::string>& sets, Which = Which::newest);
+
+  int64_t context() const { return context_; }
+  int64_t vocab() const { return vocab_; }
+
+  using OnByte = std::function<void(char)>;
+  // So many bytes that follow `prompt`; on_byte hears of each as it is drawn. UserError: the prompt is empty or has a
+  // byte outside of the vocabulary; `name` stands for it in messages.
+  std::string write(const std::string& prompt, int64_t bytes, const Sampling&, const OnByte& on_byte = {},
+                    const std::string& name = "--prompt");
+  // Of the byte after the text.
+  std::vector<double> probabilities(const std::string& text, const std::string& name = "--prompt");
+
+ private:
+  void check_bytes(const std::string& text, const std::string& name) const;
+  std::span<const float> logits_after(const std::string& text);
+
+  int64_t context_ = 0, vocab_ = 0;
+  Compiled compiled_;
+  size_t program_ = 0;
+  std::unique_ptr<Executor> executor_;
+};
+
+// Whether the run's model takes tokens.
+bool is_text_run(const std::string& run, const std::vector<std::string>& sets);
+
+}  // namespace lathe
