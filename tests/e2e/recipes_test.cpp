@@ -1,6 +1,8 @@
 // The built-in recipes: the default one for an epoch, every pass proved on tiny twins, random graphs on devices.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "backend/backend.h"
@@ -48,6 +50,28 @@ TEST(Recipes, DefaultForOneEpoch) {
   int right = 0;
   for (size_t i = 0; i < 20; ++i) right += list[i]["label"] == truth[i];
   EXPECT_GE(right, least_right);
+}
+
+TEST(Recipes, TinyTwinsTrainOnRefInSeconds) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  const double most = 120;
+#else
+  const double most = 5;
+#endif
+  for (const BuiltinRecipe& b : builtin_recipes()) {
+    const TempDir dir;
+    Recipe r = tiny_twin(parse_recipe(b.text, std::string(b.name)));
+    r.device = {.name = "ref", .threads = 0};
+    const std::clock_t begin = std::clock();  // of the processor: others may use the machine
+    TrainOptions o;
+    o.out = dir.path("run");
+    o.quiet = true;
+    const TrainResult t = train(r, o);
+    const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+    EXPECT_EQ(t.steps, r.train.steps) << b.name;
+    EXPECT_TRUE(std::isfinite(t.loss)) << b.name;
+    EXPECT_LT(seconds, most) << b.name;
+  }
 }
 
 TEST(Recipes, EveryPassKeepsTheNumbers) {
