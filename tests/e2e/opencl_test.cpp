@@ -89,6 +89,22 @@ TEST_F(OpenCl, TrainsTheOtherRecipesLikeTheCpu) {
   }
 }
 
+// Two batches on the device need 5120 bytes, the snapshot on the host more: no allocation may be larger than 4096.
+TEST_F(OpenCl, StagingKeepsToTheLargestAllocation) {
+  const TempDir dir;
+  for (const char* allocation : {"4096", "1000000"}) {
+    std::vector<std::string> args{"train", "mlp", "--device", "opencl", "--quiet", "--out", dir.path(allocation)};
+    for (const char* s : {"data.source=synthetic", "data.shape=[4,4,1]", "data.classes=4", "data.train_samples=120",
+                          "data.test_samples=16", "train.batch_size=60", "model.hidden=[8]", "train.steps=4",
+                          "train.log_every=1", "train.eval_every=0"})
+      args.insert(args.end(), {"--set", s});
+    const auto r = run_lathe(args, {fmt::format("LATHE_OPENCL_LIMITS=256,32768,{}", allocation)});
+    ASSERT_EQ(r.code, 0) << allocation << ": " << r.err;
+  }
+  EXPECT_EQ(losses(dir.path("4096")).size(), 4u);
+  EXPECT_EQ(losses(dir.path("4096")), losses(dir.path("1000000")));
+}
+
 // A device that is too small is refused with what it lacks, before anything runs.
 TEST_F(OpenCl, TooSmallADeviceIsRefused) {
   struct Case {
