@@ -75,7 +75,7 @@ std::unique_ptr<Source> make_text(std::string text, int64_t sequence, int64_t vo
 
 namespace {
 
-constexpr const char* kPathHint = "set data.path to a text file";
+constexpr const char* kPathHint = "set data.path to a text file; tools/fetch-data gets those that recipes name";
 
 int64_t train_bytes(int64_t bytes) { return bytes / 10 * 9; }
 std::string part_name(const std::string& path, Split split) {
