@@ -192,7 +192,9 @@ Executor::Executor(ProgramSet set, std::unique_ptr<Device> device, const Executo
       for (const Launch& l : p.launches)
         bound->labels.push_back(trace->label({std::string(l.candidate.name), "kernel", l.cost.flops,
                                               l.cost.bytes_read + l.cost.bytes_written,
-                                              fmt::format("{} {}", l.node.op->name(), l.node.origin)}));
+                                              l.node.origin.empty()
+                                                  ? std::string(l.node.op->name())
+                                                  : fmt::format("{} {}", l.node.op->name(), l.node.origin)}));
     bound_.push_back(std::move(bound));
   }
   for (const auto& bound : bound_)

@@ -49,6 +49,33 @@ TEST(CudaTrain, MlpLikeTheCpu) {
           2e-4);
 }
 
+// A traced step is not replayed as one graph: its kernels are launched, and waited for, one by one.
+TEST(CudaTrain, AProfileChangesNoNumber) {
+  const TempDir dir;
+  std::vector<std::string> logs;
+  for (const bool profiled : {false, true}) {
+    const std::string out = dir.path(profiled ? "profiled" : "plain");
+    std::vector<std::string> args{"train", "mlp", "--device", "cuda", "--out", out, "--quiet", "--set",
+                                  "data.train_samples=100", "--set", "data.test_samples=50", "--set",
+                                  "train.batch_size=32", "--set", "model.hidden=[16]", "--set", "train.log_every=1",
+                                  "--set", "train.steps=7"};
+    if (profiled) args.push_back("--profile");
+    const auto r = run_lathe(args, kEnv);
+    ASSERT_EQ(r.code, 0) << r.err;
+    EXPECT_EQ(r.err.find("cuda_sim:"), std::string::npos) << r.err;
+    logs.push_back(read_file(out + "/metrics.jsonl"));
+  }
+  EXPECT_EQ(logs[0], logs[1]);
+  int steps = 0, kernels = 0;
+  const auto trace = nlohmann::json::parse(read_file(dir.path("profiled/trace.json")));
+  for (const auto& e : trace["traceEvents"]) {
+    steps += e["ph"] == "X" && e["cat"] == "step";
+    kernels += e["ph"] == "X" && e["cat"] == "kernel";
+  }
+  EXPECT_EQ(steps, 4);
+  EXPECT_GE(kernels, 5 * steps);
+}
+
 TEST(CudaTrain, CnnLikeTheCpu) {
   compare("fashion_mnist",
           {"data.train_samples=40", "data.test_samples=20", "train.batch_size=16", "model.channels=[4, 8]",
