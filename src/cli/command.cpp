@@ -1,6 +1,7 @@
 #include "cli/command.h"
 
 #include "backend/backend.h"
+#include "train/recipe_keys.h"
 
 namespace lathe::cli {
 
@@ -19,6 +20,13 @@ CLI::Option* add_device_option(CLI::App& app, std::string& device, const std::st
   return app.add_option("--device", device, "auto, cpu, ref, opencl[:N] or cuda[:N]; " + about)
       ->type_name("NAME")
       ->check(CLI::Validator(problem, ""));
+}
+
+int64_t parse_size_option(const char* option, const std::string& text) {
+  const auto size = parse_size(text);
+  if (!size || size->bytes <= 0)
+    throw UserError(fmt::format("{}: expected a size like 16GiB, got \"{}\"", option, text), Exit::usage);
+  return size->bytes;
 }
 
 void RecipeOptions::add_to(CLI::App& app) {

@@ -35,6 +35,9 @@ CLI::Option* add_device_option(CLI::App&, std::string& device, const std::string
 // The sets with --device added, if it was given.
 std::vector<std::string> with_device(std::vector<std::string> sets, const std::string& device);
 
+// The value of an option that takes a size, like 16GiB, in bytes. UserError (usage) when it is none.
+int64_t parse_size_option(const char* option, const std::string& text);
+
 // Options that several commands share.
 struct RecipeOptions {
   std::string recipe;  // empty: the default

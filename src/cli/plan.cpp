@@ -4,6 +4,7 @@
 #include "cli/command.h"
 #include "plan/certificate.h"
 #include "train/compile.h"
+#include "train/memory_curve.h"
 #include "train/outside.h"
 #include "train/progress.h"
 #include "train/recipe_keys.h"
@@ -53,14 +54,50 @@ void print_target(const Compiled& c, const TargetFile& t) {
   fmt::print("\n");
 }
 
+void print_curve(const Recipe& r, const CompileOptions& options, const std::string& picture, bool json) {
+  const MemoryCurve c = memory_curve(r, describe_data(r), options);
+  draw_curve(c, picture);
+  const CurvePoint& whole = c.points.front();
+  const auto percent = [](double part, double all) { return all > 0 ? 100 * part / all : 0; };
+  if (json) {
+    nlohmann::ordered_json j{{"recipe", r.name},
+                             {"device", c.device},
+                             {"rates", c.rates_from},
+                             {"flops_per_second", c.rates.flops},
+                             {"bytes_per_second", c.rates.bytes},
+                             {"picture", picture}};
+    for (const CurvePoint& p : c.points)
+      j["points"].push_back({{"budget", p.budget + c.rest},
+                             {"arena_bytes", p.arena_bytes},
+                             {"activations", p.activations},
+                             {"run_again", p.launches},
+                             {"flops", p.flops},
+                             {"more_flops_percent", percent(p.extra_flops, whole.flops)},
+                             {"seconds", p.seconds},
+                             {"more_seconds_percent", percent(p.seconds - whole.seconds, whole.seconds)}});
+    fmt::print("{}\n", j.dump(2));
+    return;
+  }
+  fmt::print("A step of {} on {}, predicted with {:.1f} GFLOP/s and {:.1f} GB/s ({}):\n\n", r.name, c.device,
+             c.rates.flops / 1e9, c.rates.bytes / 1e9, c.rates_from);
+  fmt::print("  {:>14} {:>12} {:>12} {:>9} {:>11} {:>10} {:>11}\n", "memory.budget", "", "activations", "run again",
+             "more FLOP", "ms", "more time");
+  for (const CurvePoint& p : c.points)
+    fmt::print("  {:>14} {:>12} {:>12} {:>9} {:>9.2f} % {:>10.3f} {:>9.2f} %  {}\n", p.budget + c.rest,
+               format_bytes(p.budget + c.rest), format_bytes(p.activations), p.launches,
+               percent(p.extra_flops, whole.flops), 1e3 * p.seconds, percent(p.seconds - whole.seconds, whole.seconds),
+               std::string(static_cast<size_t>(30 * p.arena_bytes / whole.arena_bytes), '#'));
+  fmt::print("\nNo smaller budget can be met. Drawn in {}.\n", picture);
+}
+
 }  // namespace
 
 void add_plan(CLI::App& app, int&) {
   struct Options {
     RecipeOptions recipe;
-    bool json = false, nodes = false;
+    bool json = false, nodes = false, curve = false;
     std::vector<std::string> disabled;
-    std::string target, device_memory;
+    std::string target, device_memory, svg;
   };
   auto o = std::make_shared<Options>();
   CLI::App* cmd =
@@ -71,10 +108,14 @@ void add_plan(CLI::App& app, int&) {
   cmd->add_option("--target", o->target,
                   "Plan for a card that need not be here: a name (`lathe devices --targets`) or a target file");
   cmd->add_option("--device-memory", o->device_memory, "Plan as if the device had so much memory, for example 16GiB");
+  CLI::Option* curve =
+      cmd->add_flag("--curve", o->curve, "Plan under ever smaller budgets: memory against predicted time");
+  cmd->add_option("--svg", o->svg, "Where --curve draws it; default: NAME_curve.svg here")->needs(curve);
   cmd->add_flag("--json", o->json, "Print all of it as JSON");
   cmd->footer(
       "Examples: lathe plan fashion_mnist --set train.batch_size=1024 --nodes\n"
-      "          lathe plan fashion_mnist --target a100-40gb --device-memory 16GiB");
+      "          lathe plan fashion_mnist --target a100-40gb --device-memory 16GiB\n"
+      "          lathe plan fashion_mnist --curve");
   cmd->callback([o] {
     const Recipe r = o->recipe.load();
     CompileOptions options;
@@ -82,14 +123,9 @@ void add_plan(CLI::App& app, int&) {
     if (!o->target.empty() && !o->recipe.device.empty())
       throw UserError("--target: a target says itself which kernels it takes; leave out --device", Exit::usage);
     if (!o->target.empty()) options.target = load_target(o->target);
-    if (!o->device_memory.empty()) {
-      const auto size = parse_size(o->device_memory);
-      if (!size || size->bytes <= 0)
-        throw UserError(fmt::format("--device-memory: expected a size like 16GiB, got \"{}\"", o->device_memory),
-                        Exit::usage);
-      options.device_memory = size->bytes;
-    }
+    if (!o->device_memory.empty()) options.device_memory = parse_size_option("--device-memory", o->device_memory);
     if (!options.target) warn_if_absent(r);
+    if (o->curve) return print_curve(r, options, o->svg.empty() ? r.name + "_curve.svg" : o->svg, o->json);
     const Compiled c = compile(r, describe_data(r), options);
     const int64_t outside = estimate_outside(c, 0);
     if (o->json) {

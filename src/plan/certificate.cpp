@@ -87,6 +87,15 @@ std::string memory_table(const ProgramSet& set) {
   add("scratch", [](const MemoryReport& m) { return std::to_string(m.scratch); });
   add("lower bound", [](const MemoryReport& m) { return std::to_string(m.lower_bound); });
   add("over it", [](const MemoryReport& m) { return fmt::format("{:.2f} %", percent_over(m)); });
+  if (std::ranges::any_of(set.programs, [](const Program& p) { return recomputed(p).launches > 0; })) {
+    Row launches{"run again"}, flops{"more FLOP"};
+    for (const Program& p : set.programs) {
+      launches.push_back(std::to_string(recomputed(p).launches));
+      flops.push_back(fmt::format("{:.2f} %", recomputed(p).flops_percent));
+    }
+    rows.push_back(std::move(launches));
+    rows.push_back(std::move(flops));
+  }
   return table(rows) + fmt::format("arena: {} bytes ({}) in {} segment{}\n", set.arena_bytes,
                                    bytes_text(set.arena_bytes), set.segments.size(),
                                    set.segments.size() == 1 ? "" : "s");
@@ -122,15 +131,19 @@ nlohmann::ordered_json certificate_json(const ProgramSet& set) {
                           {"flops", l.cost.flops},
                           {"bytes", bytes_moved(l.cost)},
                           {"workspace", l.args.workspace.bytes},
+                          {"again", l.again},
                           {"declined", declined_json(l.declined)}});
+    const Recomputed again = recomputed(p);
     auto expanded = nlohmann::ordered_json::array();
     for (const Expansion& e : p.expanded)
       expanded.push_back({{"op", e.op}, {"origin", e.origin}, {"declined", declined_json(e.declined)}});
-    out["programs"].push_back({{"name", p.name},
-                               {"memory", std::move(memory)},
-                               {"final_copies", p.final_copies.size()},
-                               {"launches", std::move(launches)},
-                               {"expanded", std::move(expanded)}});
+    out["programs"].push_back(
+        {{"name", p.name},
+         {"memory", std::move(memory)},
+         {"recomputed", {{"launches", again.launches}, {"flops", again.flops}, {"flops_percent", again.flops_percent}}},
+         {"final_copies", p.final_copies.size()},
+         {"launches", std::move(launches)},
+         {"expanded", std::move(expanded)}});
   }
   return out;
 }

@@ -3,16 +3,17 @@
 #include <algorithm>
 
 #include "ir/verify.h"
-#include "plan/arena.h"
-#include "plan/choose.h"
-#include "plan/schedule.h"
+#include "plan/budget.h"
 
 namespace lathe {
 namespace {
 
-void check_budget(const ProgramSet& set, const Arena& arena, const Target& target, const PlanOptions& options) {
-  const int64_t available = options.budget > 0 ? std::min(options.budget, target.memory) : target.memory;
-  if (set.arena_bytes <= available) return;
+int64_t available_bytes(const Target& target, const PlanOptions& options) {
+  return options.budget > 0 ? std::min(options.budget, target.memory) : target.memory;
+}
+
+[[noreturn]] void refuse(const ProgramSet& set, const Arena& arena, const Target& target, int64_t available,
+                         int64_t smallest) {
   size_t worst = 0;
   for (size_t i = 0; i < set.programs.size(); ++i)
     if (set.programs[i].memory.total > set.programs[worst].memory.total) worst = i;
@@ -20,17 +21,21 @@ void check_budget(const ProgramSet& set, const Arena& arena, const Target& targe
   std::vector<std::string> classes;
   for (MemoryClass c : kMemoryClasses)
     if (m.of(c) > 0) classes.push_back(fmt::format("{} {}", to_string(c), bytes_text(m.of(c))));
-  throw UserError(
-      fmt::format("plan: {} bytes ({}) are needed on {}, {} ({}) are available; \"{}\" at its peak: {}; largest: {}",
+  throw BudgetError(
+      fmt::format("plan: {} bytes ({}) are needed on {}, {} ({}) are available{}; \"{}\" at its peak: {}; largest: {}",
                   set.arena_bytes, bytes_text(set.arena_bytes), target.name, available, bytes_text(available),
+                  smallest < set.arena_bytes
+                      ? fmt::format(", and with recompute no less than {} ({}) will do", smallest, bytes_text(smallest))
+                      : "",
                   set.programs[worst].name, fmt::join(classes, ", "), fmt::join(arena.largest(worst, 5), "; ")),
-      Exit::os_error);
+      smallest);
 }
 
-Program build_program(size_t index, Draft& d, Chosen& chosen, const Arena& arena) {
+Program build_program(size_t index, Drafts& all, const Arena& arena) {
+  Draft& d = all.drafts[index];
   Program p;
   p.name = d.graph.name;
-  p.expanded = std::move(chosen.expanded);
+  p.expanded = std::move(all.expanded[index]);
   p.memory = arena.report(index);
   const Graph& g = d.graph;
   const auto place = [&](ValueId v) { return arena.value(index, v); };
@@ -52,9 +57,10 @@ Program build_program(size_t index, Draft& d, Chosen& chosen, const Arena& arena
   for (int32_t node : d.order) {
     const Node& n = g.nodes[static_cast<size_t>(node)];
     if (n.op->has(kView)) continue;
-    Choice& choice = chosen.choices[static_cast<size_t>(node)];
+    Choice& choice = all.choices[index][static_cast<size_t>(node)];
     Launch l{n,         g.types_of(n.inputs),      g.types_of(n.outputs), choice.candidate, {},
              g.cost(n), std::move(choice.declined)};
+    l.again = !all.again[index].empty() && all.again[index][static_cast<size_t>(node)];
     for (ValueId v : n.outputs) l.args.out.push_back(place(v));
     for (ValueId v : n.inputs) l.args.in.push_back(place(v));
     if (const int32_t s = d.storage.workspace[static_cast<size_t>(node)]; s >= 0)
@@ -75,35 +81,31 @@ Program build_program(size_t index, Draft& d, Chosen& chosen, const Arena& arena
 }  // namespace
 
 ProgramSet plan(std::vector<Graph> graphs, const Target& target, const KernelTable& table, const PlanOptions& options) {
-  std::vector<Draft> drafts;
-  std::vector<Chosen> chosen;
-  std::vector<bool> readers_first;
-  for (const Graph& graph : graphs) {
-    Chosen c = choose_kernels(graph, target, table, options);
-    std::vector<int64_t> workspace;
-    for (const Choice& choice : c.choices) workspace.push_back(choice.workspace);
-    StorageFacts facts(c.graph);
-    Schedule s = schedule(c.graph, facts, workspace, target.alignment);
-    Storage storage = assign_storage(c.graph, facts, s.order, workspace);
-    readers_first.push_back(s.readers_first);
-    drafts.push_back({std::move(c.graph), std::move(s.order), std::move(facts), std::move(storage)});
-    chosen.push_back(std::move(c));
+  Drafts all = make_drafts(graphs, target, table, options);
+  const int64_t available = available_bytes(target, options);
+  int64_t smallest = 0;
+  if (options.budget > 0 && arena_bytes(all.drafts, target) > available) {
+    BudgetFitter fitter(all, target);
+    if (auto fitting = fitter.fit(available))
+      all = std::move(*fitting);
+    else
+      smallest = fitter.smallest();
   }
-  const Arena arena(drafts, target);
+  const Arena arena(all.drafts, target);
   ProgramSet set;
   set.state = arena.state();
   set.segments = arena.segments();
   for (int64_t bytes : set.segments) set.arena_bytes += bytes;
-  for (size_t i = 0; i < drafts.size(); ++i) {
+  for (size_t i = 0; i < all.drafts.size(); ++i) {
     Program p;
-    p.name = drafts[i].graph.name;
+    p.name = all.drafts[i].graph.name;
     p.memory = arena.report(i);
     set.programs.push_back(std::move(p));
   }
-  check_budget(set, arena, target, options);
-  for (size_t i = 0; i < drafts.size(); ++i) {
-    set.programs[i] = build_program(i, drafts[i], chosen[i], arena);
-    verify(set.programs[i].graph, readers_first[i] ? Level::lowered : Level::tensor, "plan");
+  if (set.arena_bytes > available) refuse(set, arena, target, available, smallest > 0 ? smallest : set.arena_bytes);
+  for (size_t i = 0; i < all.drafts.size(); ++i) {
+    set.programs[i] = build_program(i, all, arena);
+    verify(set.programs[i].graph, all.readers_first[i] ? Level::lowered : Level::tensor, "plan");
   }
   return set;
 }

@@ -10,10 +10,23 @@ namespace lathe {
 
 struct PlanOptions {
   bool allow_fallback = false;  // let the ref backend's kernels run what the target has no kernel for
-  int64_t budget = 0;           // bytes of arena, if less than the target's memory; 0: that. UserError when it needs more
+  // Bytes of arena, if less than the target's memory. Where the graphs need more, nodes run again (plan/recompute.h).
+  // 0: the target's memory, and nothing runs again.
+  int64_t budget = 0;
+};
+
+// The graphs need more than there is.
+class BudgetError : public UserError {
+ public:
+  BudgetError(const std::string& message, int64_t smallest) : UserError(message, Exit::os_error), smallest_(smallest) {}
+  int64_t smallest() const { return smallest_; }  // bytes of arena: a budget with which they can be planned
+
+ private:
+  int64_t smallest_;
 };
 
 // All graphs must name their state inputs alike; equal names have equal types and share one place.
+// BudgetError when they do not fit.
 ProgramSet plan(std::vector<Graph> graphs, const Target&, const KernelTable&, const PlanOptions& = {});
 
 }  // namespace lathe

@@ -20,4 +20,17 @@ const Program* ProgramSet::find(std::string_view name) const {
   return nullptr;
 }
 
+Recomputed recomputed(const Program& p) {
+  Recomputed out;
+  double all = 0;
+  for (const Launch& l : p.launches) {
+    all += l.cost.flops;
+    if (!l.again) continue;
+    ++out.launches;
+    out.flops += l.cost.flops;
+  }
+  if (all > out.flops) out.flops_percent = 100 * out.flops / (all - out.flops);
+  return out;
+}
+
 }  // namespace lathe

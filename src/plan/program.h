@@ -35,6 +35,7 @@ struct Launch {
   KernelArgs args;
   Cost cost;
   std::vector<Declined> declined;
+  bool again = false;  // it has run before in this step: its result was dropped to save memory
 };
 
 // A graph input or output and where it lives.
@@ -83,6 +84,14 @@ struct Program {
   std::vector<Port> outputs;
   MemoryReport memory;
 };
+
+// What a Program does more than once.
+struct Recomputed {
+  int64_t launches = 0;
+  double flops = 0;
+  double flops_percent = 0;  // of the flops without them
+};
+Recomputed recomputed(const Program&);
 
 struct ProgramSet {
   std::vector<Program> programs;

@@ -59,18 +59,6 @@ class Assignment {
     }
   }
 
-  // True when every read of `storage` by the node is at the index that the node writes.
-  bool reads_same_index(int32_t node, ValueId storage, ValueId out) const {
-    const Node& n = g_.nodes[static_cast<size_t>(node)];
-    const auto& same = facts_.same_index[static_cast<size_t>(node)];
-    if (same.empty()) return false;
-    for (size_t i = 0; i < n.inputs.size(); ++i)
-      if (root(n.inputs[i]) == storage &&
-          (!same[i] || size_of(g_.type(n.inputs[i]).dtype) != size_of(g_.type(out).dtype)))
-        return false;
-    return true;
-  }
-
   // The new value of state is written over the old one where all that read the old one come before, or are the writer
   // and read at the index that they write.
   void pin_updates() {
@@ -87,7 +75,7 @@ class Assignment {
         continue;
       const int32_t writer = facts_.def[static_cast<size_t>(v)];
       const int32_t at = position_[static_cast<size_t>(writer)], last = last_[static_cast<size_t>(o.updates)];
-      if (last < at || (last == at && reads_same_index(writer, o.updates, v)))
+      if (last < at || (last == at && may_overlay(g_, facts_, writer, o.updates, v)))
         out_.pinned[static_cast<size_t>(v)] = o.updates;
     }
   }
@@ -112,7 +100,7 @@ class Assignment {
       const int32_t s = out_.slot[static_cast<size_t>(r)];
       // A slot's time runs on with whoever took it over, so its end tells whether another output has it already.
       if (s < 0 || bytes == 0 || last_[static_cast<size_t>(r)] != at || out_.slots[static_cast<size_t>(s)].last != at ||
-          out_.slots[static_cast<size_t>(s)].bytes != bytes || taken(node, s) || !reads_same_index(node, r, v))
+          out_.slots[static_cast<size_t>(s)].bytes != bytes || taken(node, s) || !may_overlay(g_, facts_, node, r, v))
         continue;
       out_.slots[static_cast<size_t>(s)].last = last;
       out_.slot[static_cast<size_t>(v)] = s;
@@ -194,6 +182,17 @@ StorageFacts::StorageFacts(const Graph& g)
     // State that keeps its value is needed by nobody at the end.
     if (v != o.updates) at_end[static_cast<size_t>(v)] = true;
   }
+}
+
+bool may_overlay(const Graph& g, const StorageFacts& facts, int32_t node, ValueId storage, ValueId out) {
+  const Node& n = g.nodes[static_cast<size_t>(node)];
+  const auto& same = facts.same_index[static_cast<size_t>(node)];
+  if (same.empty()) return false;
+  for (size_t i = 0; i < n.inputs.size(); ++i)
+    if (facts.root[static_cast<size_t>(n.inputs[i])] == storage &&
+        (!same[i] || size_of(g.type(n.inputs[i]).dtype) != size_of(g.type(out).dtype)))
+      return false;
+  return true;
 }
 
 Storage assign_storage(const Graph& g, const StorageFacts& facts, std::span<const int32_t> order,

@@ -29,6 +29,9 @@ struct StorageFacts {
   std::vector<std::vector<uint8_t>> same_index;  // by node: its outputs may overlay this input; empty: none
 };
 
+// True when every read of `storage` (a root) by the node is at the index that it writes of `out`, one of its outputs.
+bool may_overlay(const Graph&, const StorageFacts&, int32_t node, ValueId storage, ValueId out);
+
 // A copy after the last node. `from_slot`: source is a slot; otherwise it is the place of value `from`.
 struct EndCopy {
   ValueId to = -1;  // a state input; -1: the target is the slot `to_slot`

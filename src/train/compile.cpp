@@ -5,6 +5,7 @@
 #include "backend/backend.h"
 #include "base/checked.h"
 #include "base/stopwatch.h"
+#include "plan/arena.h"
 #include "plan/plan.h"
 #include "train/recipe_errors.h"
 #include "train/recipe_keys.h"
@@ -229,9 +230,25 @@ Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileO
     graphs.push_back(run_pipeline(std::move(s.graph), {out.target, precision_of(r)}, o.passes,
                                   graphs.empty() ? &out.passes : nullptr));
   }
-  PlanOptions options;
-  options.budget = r.memory.budget.bytes;
-  out.set = plan(std::move(graphs), out.target, backend.kernels(), options);
+  const int64_t budget = r.memory.budget.bytes;
+  Target roomy = out.target;
+  if (budget > 0) roomy.memory = Target().memory;
+  out.set = plan(graphs, roomy, backend.kernels());
+  if (const int64_t total = out.memory().total(); budget > 0 && total > budget && o.recompute) {
+    // Only the arena depends on the plan.
+    const int64_t rest = total - out.set.arena_bytes;
+    PlanOptions options;
+    options.budget = std::max<int64_t>(1, budget - rest);
+    try {
+      out.set = plan(std::move(graphs), out.target, backend.kernels(), options);
+    } catch (const BudgetError& e) {
+      throw DeviceError(
+          fmt::format("memory.budget: {} bytes are available, the run allocates {}; the smallest budget that can be "
+                      "met is {} ({}), "
+                      "{} of them outside of the arena; {}",
+                      budget, total, e.smallest() + rest, bytes_text(e.smallest() + rest), rest, e.what()));
+    }
+  }
   check_fits(out);
   out.seconds = start.seconds();
   return out;
@@ -290,7 +307,9 @@ Compiled compile(const Recipe& r, const DataSpec& data, const CompileOptions& o)
     return compile_or_refuse(r, data, o);
   } catch (const Error& e) {
     if (e.exit_code() != Exit::os_error || !o.train) throw;
-    throw DeviceError(fmt::format("{}; {}", e.what(), fitting_batch(r, data, o, e.what())));
+    CompileOptions plain = o;
+    plain.recompute = false;  // quick, and what fits without fits with it
+    throw DeviceError(fmt::format("{}; {}", e.what(), fitting_batch(r, data, plain, e.what())));
   }
 }
 

@@ -62,6 +62,7 @@ struct CompileOptions {
   int64_t predict = 0;               // batch of the prediction Program; 0: none
   std::optional<TargetFile> target;  // plan for this card instead of the recipe's device
   int64_t device_memory = 0;         // plan as if the device had so many bytes; 0: what it has
+  bool recompute = true;             // where memory.budget asks for it
 };
 
 data::LoaderConfig loader_config(const Recipe&);

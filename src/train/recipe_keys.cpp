@@ -335,7 +335,8 @@ constexpr RecipeKey kKeys[] = {
      kHow,
      kAlways,
      {},
-     "most memory that the plan may use, like \"512MiB\"; \"0\": what the device has"},
+     "most bytes that a run may allocate, like \"512MiB\": arena, staging, snapshot, data; activations that do not fit are "
+     "computed again (`lathe plan --curve`); \"0\": what the device has, and nothing is computed again"},
 };
 #undef KEY
 

@@ -124,7 +124,7 @@ const Workload& find_workload(std::string_view name) {
   throw UserError(fmt::format("bench step: expected one of {}, got \"{}\"", fmt::join(names, ", "), name), Exit::usage);
 }
 
-StepBench bench_step(const Workload& w, const std::string& device_name, int threads, bool profile) {
+StepBench bench_step(const Workload& w, const std::string& device_name, int threads, bool profile, int64_t budget) {
   const DeviceName device = parse_device_name(device_name);
   const Backend& backend = find_backend(device.backend);
   const DeviceOptions options{device.index, threads};
@@ -133,8 +133,8 @@ StepBench bench_step(const Workload& w, const std::string& device_name, int thre
   std::vector<Graph> graphs;
   graphs.push_back(run_pipeline(std::move(step.graph), {target},
                                 {.disabled = {}, .stop_after = "", .verify = false, .on_pass = {}}));
-  Executor e(plan(std::move(graphs), target, backend.kernels()), backend.open(options),
-             {.slots = 1, .snapshot = false});
+  Executor e(plan(std::move(graphs), target, backend.kernels(), {.allow_fallback = false, .budget = budget}),
+             backend.open(options), {.slots = 1, .snapshot = false});
   initialize_state(e, step.state, 1);
   fill_inputs(e, w);
   const auto one = [&] {
@@ -157,6 +157,7 @@ StepBench bench_step(const Workload& w, const std::string& device_name, int thre
   for (const Launch& l : e.set().programs[0].launches) out.gflop += l.cost.flops / 1e9;
   out.gflops = out.gflop / (out.ms_per_step / 1e3);
   out.arena_bytes = e.set().arena_bytes;
+  out.recomputed = recomputed(e.set().programs[0]);
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   out.peak_rss_mb = static_cast<double>(usage.ru_maxrss) / 1024;

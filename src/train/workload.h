@@ -35,11 +35,13 @@ struct StepBench {
   double gflops = 0;
   double percent_of_peak = 0;
   int64_t arena_bytes = 0;
+  Recomputed recomputed;
   double peak_rss_mb = 0;
   double start_to_step1_s = 0;  // from the start of the process to the end of step 0, in which kernels are compiled
   std::vector<LaunchTime> launches;  // when profiled
 };
 
-StepBench bench_step(const Workload&, const std::string& device, int threads, bool profile);
+// `budget`: bytes of arena; 0: no limit.
+StepBench bench_step(const Workload&, const std::string& device, int threads, bool profile, int64_t budget = 0);
 
 }  // namespace lathe
