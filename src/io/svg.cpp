@@ -186,11 +186,13 @@ std::string svg_file(const LineChart& c) {
   std::string text = d.svg;
   const size_t begin = text.find('>');
   if (begin == text.npos) return text;
-  std::string keys;
+  std::string keys;  // to the right: losses fall
   for (size_t i = 0; c.lines.size() > 1 && i < d.names.size(); ++i)
-    keys += fmt::format("<rect class='f{}' x='{}' y='{}' width='10' height='10'></rect><text x='{}' y='{}'>{}</text>",
-                        i % kColours, kLeft + 12, kTop + 8 + 16 * static_cast<double>(i), kLeft + 28,
-                        kTop + 17 + 16 * static_cast<double>(i), escape_html(d.names[i]));
+    keys += fmt::format(
+        "<rect class='f{}' x='{}' y='{}' width='10' height='10'></rect><text x='{}' y='{}' "
+        "text-anchor='end'>{}</text>",
+        i % kColours, kWidth - kRight - 18, kTop + 8 + 16 * static_cast<double>(i), kWidth - kRight - 24,
+        kTop + 17 + 16 * static_cast<double>(i), escape_html(d.names[i]));
   text.insert(text.rfind("</svg>"), keys);
   std::string style{kStyle};
   for (size_t i = 0; i < kColours; ++i) style += fmt::format(".s{0}{{stroke:{1}}}.f{0}{{fill:{1}}}", i, kSeries[i]);
