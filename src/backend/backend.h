@@ -52,6 +52,9 @@ struct Candidate {
   std::string (*accepts)(const Site&);  // "" accepts; otherwise the reason why not
   int64_t (*workspace)(const Site&);    // bytes; null: none. Must not depend on anything but the site
   std::unique_ptr<Kernel> (*bind)(Device&, const Site&, const KernelArgs&);
+  // Runs in its place, within the same workspace, where a library turns out to have nothing for the node when it is
+  // bound; "": nothing does.
+  std::string_view otherwise = "";
 };
 
 class KernelTable {
@@ -110,6 +113,10 @@ class Device {
   virtual ~Device() = default;
   DeviceCounters& counters() { return counters_; }
   virtual const Target& target() const = 0;
+  // What users should know of the kernels that were bound, a line each; a library that had nothing for a node.
+  virtual std::vector<std::string> notes() const { return {}; }
+  // Bytes that can be allocated now; 0: the device does not say.
+  virtual int64_t free_memory() { return 0; }
   // The arena, once; zero-filled. DeviceError with the sizes when it cannot be had.
   virtual void allocate(std::span<const int64_t> segment_bytes) = 0;
   virtual Stream& stream(Lane) = 0;

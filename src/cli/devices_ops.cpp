@@ -31,6 +31,7 @@ bool has_type(const Sample& s, DType t) {
 // What one backend does with one op.
 struct Support {
   std::map<std::string, std::set<DType>> kernels;            // by name
+  std::map<std::string, std::string> otherwise;              // what takes over, by kernel
   std::map<std::string, std::set<DType>> expanded, missing;  // by reason
   std::set<DType> types;
 
@@ -59,6 +60,7 @@ struct Support {
       const std::string why = row.candidate.accepts(site);
       if (why.empty()) {
         kernels[std::string(row.candidate.name)].insert(type);
+        if (!row.candidate.otherwise.empty()) otherwise[std::string(row.candidate.name)] = row.candidate.otherwise;
         types.insert(type);
         return;
       }
@@ -82,6 +84,7 @@ Json names_of(const std::set<DType>& types) {
 Json to_json(const Support& s) {
   Json out{{"types", names_of(s.types)},
            {"kernels", Json::object()},
+           {"otherwise", s.otherwise},
            {"expanded", Json::object()},
            {"missing", Json::object()}};
   for (const auto& [kernel, types] : s.kernels) out["kernels"][kernel] = names_of(types);
@@ -127,13 +130,17 @@ void print_op_matrix(const Json& ops) {
     if (b->devices().empty())
       fmt::print("{} is not here ({}): its rows are those of any device with all libraries\n", b->name(),
                  b->unavailable_reason());
+  fmt::print("else: takes over where a library turns out to have nothing for a node on the card, in the same memory\n");
   fmt::print("{:<20} {:<7} {:<22} {}\n", "op", "device", "types", "kernels");
   for (const Json& row : ops)
     for (const Backend* b : backends()) {
       const Json& cell = row[std::string(b->name())];
       std::vector<std::string> parts;
       for (const auto& [kernel, types] : cell["kernels"].items())
-        parts.push_back(types == cell["types"] ? kernel : fmt::format("{} [{}]", kernel, joined(types)));
+        parts.push_back(fmt::format("{}{}{}", kernel, types == cell["types"] ? "" : fmt::format(" [{}]", joined(types)),
+                                    cell["otherwise"].contains(kernel)
+                                        ? fmt::format(" (else {})", cell["otherwise"][kernel].get<std::string>())
+                                        : ""));
       for (const auto& [reason, types] : cell["expanded"].items())
         parts.push_back(types == cell["types"] ? fmt::format("expanded into other ops ({})", reason)
                                                : fmt::format("expanded [{}] ({})", joined(types), reason));

@@ -46,6 +46,7 @@ void print_run(const Compiled& c, int64_t outside) {
 void print_target(const Compiled& c, const TargetFile& t) {
   fmt::print("Target {}: {}, {} kernels, {} of memory, {:.0f} GB/s", t.name, t.description, t.backend,
              format_bytes(c.target.memory), t.bandwidth / 1e9);
+  if (t.capability > 0) fmt::print(", compute capability {}.{}", t.capability / 10, t.capability % 10);
   for (const TargetPeak& p : t.peaks) fmt::print(", {} {:.0f} TFLOP/s", p.type, p.flops / 1e12);
   fmt::print(
       "\nNo Program can be faster there (every launch at the peak of its type or the memory's bandwidth, whichever is "

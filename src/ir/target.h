@@ -21,6 +21,7 @@ struct Target {
   bool host_memory = true;        // staging buffers are read in place, without a copy to the device
   int threads = 1;                // cpu: compute threads (never changes results)
   int64_t library_workspace = 0;  // bytes that a vendor library may use in one launch
+  int capability = 0;             // cuda: compute capability times 10; 0: any
   struct Missing {
     std::string library, reason;
   };

@@ -135,6 +135,7 @@ class StepBuilder {
     const Value loss_ok = loss.valid() ? is_finite(loss) : Value();
     const auto both = [&](Value flag) { return loss_ok.valid() ? logical_and(loss_ok, flag) : flag; };
     const Value all_ok = both(is_finite(total));
+    if (!c_.at_gradient) accepted_ = all_ok;
     Value factor;
     if (c_.clip_norm > 0) factor = minimum(c_.clip_norm / (norm + 1e-6), constant_like(norm, 1.0));
     for (size_t i = 0; i < g.size(); ++i) {
@@ -146,8 +147,14 @@ class StepBuilder {
     }
     optimizer.finish(all_ok);
     state.insert(state.end(), optimizer.specs().begin(), optimizer.specs().end());
+    if (c_.scale_growth > 0) adapt_scale(all_ok, state);
     b_.output(norm, OutputKind::metric, "grad_norm");
     b_.output(cast(all_ok, DType::f32), OutputKind::metric, "accepted");
+  }
+
+  // State of a scale that adapts, as this step reads it: once, before apply().
+  void add_scale_state(std::vector<StateSpec>& state) const {
+    if (c_.scale_growth > 0) state.push_back(scale_spec());
   }
 
   // Averages of what the step leaves behind: no flag is needed, a refused step leaves the old values. Written so that
@@ -165,7 +172,7 @@ class StepBuilder {
   }
 
   void apply_buffers(Value loss) {
-    const Value ok = is_finite(loss);
+    const Value ok = accepted_.valid() ? accepted_ : is_finite(loss);
     for (const auto& [buffer, now] : net_.buffer_updates()) {
       const Value kept = select(ok, now, buffer);
       b_.update(buffer, kept);
@@ -184,10 +191,44 @@ class StepBuilder {
  private:
   // In f16 the loss is scaled up and the gradients down again.
   Values gradients(Value loss, const Values& wrt) {
+    if (c_.scale_growth > 0) {
+      const Value by = gradient_scale(), back = 1.0 / by;
+      Values g = grad(loss * by, wrt);
+      for (Value& v : g) v = v * back;
+      return g;
+    }
     if (c_.gradient_scale == 1) return grad(loss, wrt);
     Values g = grad(loss * c_.gradient_scale, wrt);
     for (Value& v : g) v = v * (1 / c_.gradient_scale);
     return g;
+  }
+
+  StateSpec scale_spec() const {
+    return {"gradient_scale", {DType::f32, {}}, InputKind::optimizer, Init::constant(c_.gradient_scale), {}, {}};
+  }
+  StateSpec streak_spec() const {
+    return {"gradient_scale.streak", {DType::f32, {}}, InputKind::optimizer, Init::constant(0), {}, {}};
+  }
+
+  Value gradient_scale() {
+    if (!gradient_scale_.valid())
+      gradient_scale_ = b_.input(scale_spec().type, InputKind::optimizer, scale_spec().name);
+    return gradient_scale_;
+  }
+
+  // After the paper on mixed precision (Micikevicius et al., 2018), section 3.2.
+  void adapt_scale(Value ok, std::vector<StateSpec>& state) {
+    Origin origin(b_, "gradient_scale");
+    const Value scale = gradient_scale(),
+                streak = b_.input(streak_spec().type, InputKind::optimizer, streak_spec().name);
+    const Value longer = streak + 1.0;
+    const Value grows = equal(longer, constant_like(longer, static_cast<double>(c_.scale_growth)));
+    const Value zero = constant_like(streak, 0.0), grown = minimum(scale * 2.0, constant_like(scale, kLargestScale));
+    b_.output(scale, OutputKind::metric, "gradient_scale");
+    b_.update(streak, select(ok, select(grows, zero, longer), zero));
+    b_.update(scale, select(ok, select(grows, grown, scale), maximum(scale * 0.5, constant_like(scale, 1.0))));
+    add_scale_state(state);
+    state.push_back(streak_spec());
   }
 
   Value normalized(Value x) {
@@ -217,7 +258,8 @@ class StepBuilder {
   const StepConfig& c_;
   Builder b_;
   Net net_;
-  Value x_, labels_, scale_;
+  Value x_, labels_, scale_, gradient_scale_;
+  Value accepted_;                                  // the flag of the whole step, where one gates all of it
   std::vector<std::pair<StateSpec, Value>> after_;  // weights and buffers as the step leaves them
   int64_t batch_ = 0, rows_ = 0;
 };
@@ -253,6 +295,7 @@ Step accumulate_step(const StepConfig& c, const TensorType& x, int64_t batch) {
     const Value sum = s.b().input(sums[i].type, InputKind::gradient, sums[i].name);
     s.b().update(sum, sum + g[i]);
   }
+  s.add_scale_state(state);
   state.insert(state.end(), sums.begin(), sums.end());
   s.apply_buffers(loss);
   s.b().output(loss, OutputKind::metric, "loss");

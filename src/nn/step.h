@@ -3,7 +3,7 @@
 // Inputs of kind batch: "x", "y" (not for prediction), "index" (global sample indices).
 // Inputs of kind step:  "lr", "key" = {seed, step}, "loss_scale" = 1 / number of loss terms of the optimizer step;
 //   "average" = share of the new weights in their average; "lookahead" = part of the way that slow weights go.
-// Metrics: train: "loss", "grad_norm", "accepted"; evaluate: "loss_sum", "correct"; results: "logits".
+// Metrics: train: "loss", "grad_norm", "accepted", "gradient_scale" (that the step used, where it is state); evaluate: "loss_sum", "correct"; results: "logits".
 #pragma once
 
 #include <vector>
@@ -25,12 +25,17 @@ struct StepConfig {
   // Gradients are those of the loss times this, divided by it again in f32: keeps small ones within f16. A power of two
   // changes no bit of an f32 or bf16 gradient.
   double gradient_scale = 1;
+  // > 0: that is only where the scale begins. It is state: halved (down to 1) by a step that is refused, doubled (up to
+  // kLargestScale) after so many steps in a row that were not.
+  int64_t scale_growth = 0;
   // Evaluation and prediction read an average of the weights and buffers, which training keeps beside them.
   bool average = false;
   // The gradient is taken where a step of this length uphill leads to (sharpness-aware minimisation, Foret et al.,
   // 2021); 0: where the weights are.
   double sam = 0;
 };
+
+constexpr double kLargestScale = 1 << 24;
 
 struct Step {
   Graph graph;

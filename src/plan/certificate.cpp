@@ -54,6 +54,10 @@ std::string launches_table(const Program& p) {
                        kernel, l.cost.flops * 1e-9, bytes_moved(l.cost) * 1e-6, l.node.origin);
     for (const Declined& d : l.declined) out += fmt::format("{:>5}  declined by {}: {}\n", "", d.kernel, d.reason);
   }
+  const auto other = std::ranges::find_if(p.launches, [](const Launch& l) { return !l.candidate.otherwise.empty(); });
+  if (other != p.launches.end())
+    out += fmt::format("{:>5}  {} takes over, in the same workspace, where a library has nothing for a node on the card\n",
+                       "", other->candidate.otherwise);
   out += fmt::format("{:>5}  {:<{}}  {:<{}}  {:>10.4f}  {:>10.3f}\n", "", "sum", op, "", kernel, flops * 1e-9,
                      bytes * 1e-6);
   for (const Expansion& e : p.expanded) {

@@ -86,7 +86,10 @@ StepConfig step_config(const Recipe& r, const DataSpec& data) {
   c.clip_norm = r.train.clip_norm;
   c.clip_value = r.train.clip_value;
   const bool f16 = r.train.precision == "f16";
-  if (f16) c.gradient_scale = r.train.loss_scale;
+  if (f16) {
+    c.gradient_scale = r.train.loss_scale;
+    c.scale_growth = r.train.loss_scale_growth;
+  }
   const bool may_update_early = r.train.clip_norm == 0 && r.train.accumulate == 1 && r.train.on_nan == "stop" && !f16;
   c.at_gradient = r.train.update == "at_gradient" || (r.train.update == "auto" && may_update_early);
   return c;
@@ -185,7 +188,7 @@ int64_t device_bytes(const Target& target, const RunMemory& m) {
   return target.host_memory ? m.total() : m.arena + m.device_staging;
 }
 
-void check_fits(const Compiled& c) {
+void check_fits(const Compiled& c, int64_t free_memory) {
   const RunMemory m = c.memory();
   const auto text = [&] {
     return fmt::format("the run allocates {} (arena {}, staging {}, metrics {}, snapshot {}, loader {}, data set {})",
@@ -197,6 +200,11 @@ void check_fits(const Compiled& c) {
     throw DeviceError(fmt::format("{} has {} bytes of memory, the run needs {} there (arena {}, staging {})",
                                   c.target.name, c.target.memory, device_bytes(c.target, m), m.arena,
                                   device_bytes(c.target, m) - m.arena));
+  if (free_memory > 0 && device_bytes(c.target, m) > free_memory)
+    throw DeviceError(fmt::format("{}: {} of its {} bytes of memory are free, the run needs {} there (arena {}, staging "
+                                  "{})",
+                                  c.recipe.device.name, free_memory, c.target.memory, device_bytes(c.target, m),
+                                  m.arena, device_bytes(c.target, m) - m.arena));
 }
 
 Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileOptions& o) {
@@ -249,7 +257,7 @@ Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileO
                       budget, total, e.smallest() + rest, bytes_text(e.smallest() + rest), rest, e.what()));
     }
   }
-  check_fits(out);
+  check_fits(out, o.free_memory);
   out.seconds = start.seconds();
   return out;
 }

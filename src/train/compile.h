@@ -63,6 +63,7 @@ struct CompileOptions {
   std::optional<TargetFile> target;  // plan for this card instead of the recipe's device
   int64_t device_memory = 0;         // plan as if the device had so many bytes; 0: what it has
   bool recompute = true;             // where memory.budget asks for it
+  int64_t free_memory = 0;           // bytes that others have left of it: more is refused; 0: not known
 };
 
 data::LoaderConfig loader_config(const Recipe&);

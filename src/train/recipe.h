@@ -160,6 +160,7 @@ struct TrainRecipe {
   int64_t swa_from = 0;
   std::string precision = "f32";
   double loss_scale = 1024;
+  int64_t loss_scale_growth = 2000;
   std::string on_nan = "stop";
   int64_t nan_patience = 3;
   int64_t log_every = 50;

@@ -303,6 +303,8 @@ constexpr RecipeKey kKeys[] = {
      "type in which matrix products, convolutions and attention are computed; weights and all else stay f32"},
     {KEY(train.loss_scale), kFree, kWhat, kInF16, range(1, 1 << 24),
      "f16: the loss is multiplied by it and the gradients divided, so that small ones are not lost; a power of two"},
+    {KEY(train.loss_scale_growth), kFree, kWhat, kInF16, range(0, 1e6),
+     "f16: finite steps in a row after which the scale doubles; an overflow skips the step and halves it. 0: it stays"},
     {KEY(train.on_nan), kFree, kWhat, kAlways, one_of(kOnNan),
      "what a non-finite loss or gradient does: end the run, or skip the update"},
     {KEY(train.nan_patience), kFree, kWhat, kSkipping, range(1, 1e6), "skipped updates in a row that end the run"},

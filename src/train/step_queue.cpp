@@ -9,6 +9,8 @@ namespace lathe {
 
 StepQueue::StepQueue(Executor& executor, data::Loader& loader, int ahead, int slots)
     : executor_(executor), loader_(loader), ahead_(ahead), slots_(slots) {
+  for (const Program& p : executor.set().programs)
+    for (const Port& o : p.outputs) scaled_ = scaled_ || o.name == "gradient_scale";
   LATHE_CHECK(ahead >= 1 && ahead <= kMostRuns && slots >= 1 && slots <= kMostSlots, "{} runs, {} slots", ahead, slots);
 }
 
@@ -60,6 +62,7 @@ std::optional<StepMetrics> StepQueue::next() {
     --runs_;
     if (!given.tells.last) continue;
     StepMetrics m{given.step, loss_, executor_.metric(given.run, "grad_norm"), true};
+    if (scaled_) m.gradient_scale = executor_.metric(given.run, "gradient_scale");
     m.accepted = executor_.metric(given.run, "accepted") != 0 && std::isfinite(m.loss);
     loss_ = 0;
     return m;

@@ -19,6 +19,7 @@ struct StepMetrics {
   double loss = 0;   // sum over the micro-batches
   double grad_norm = 0;
   bool accepted = true;
+  double gradient_scale = 0;  // of the loss, where it is state; 0: it is not
 };
 
 class StepQueue {
@@ -54,6 +55,7 @@ class StepQueue {
   Executor& executor_;
   data::Loader& loader_;
   int ahead_, slots_;
+  bool scaled_ = false;  // steps have a loss scale that adapts
   std::array<Given, kMostRuns> given_{};  // a ring
   int first_run_ = 0, runs_ = 0;
   int done_ = 0;                          // so many of the oldest were waited for

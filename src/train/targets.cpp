@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
 #include "backend/backend.h"
+#include "backend/cuda/cuda_info.h"
 #include "backend/cuda/cuda_site.h"
 #include "base/error.h"
 #include "train/recipe_keys.h"
@@ -15,8 +17,9 @@ namespace {
 
 constexpr size_t kMaxTargetBytes = 64 << 10;
 constexpr double kTera = 1e12, kGiga = 1e9;
-constexpr std::string_view kTargetKeys[] = {"description", "backend",  "memory",    "largest_allocation", "bandwidth",
-                                      "transfer",    "peak.f32", "peak.tf32", "peak.bf16",          "peak.f16"};
+constexpr std::string_view kTargetKeys[] = {"description", "backend",  "memory",    "largest_allocation",
+                                            "bandwidth",   "transfer", "peak.f32",  "peak.tf32",
+                                            "peak.bf16",   "peak.f16", "capability"};
 
 std::string_view trimmed(std::string_view s) {
   const size_t first = s.find_first_not_of(" \t\r");
@@ -53,6 +56,10 @@ class Parser {
     number_ = 0;
     for (const char* key : {"backend", "memory", "bandwidth", "peak.f32"})
       if (std::ranges::find(seen_, key) == seen_.end()) fail(fmt::format("{} is missing", key));
+    if (out_.backend == "cuda" && out_.capability == 0)
+      fail("capability is missing: the compute capability of the card, like 8.0");
+    if (out_.backend != "cuda" && out_.capability > 0)
+      fail(fmt::format("capability: means nothing for backend = \"{}\"", out_.backend));
   }
 
  private:
@@ -98,10 +105,19 @@ class Parser {
       out_.bandwidth = value * kGiga;
     else if (key == "transfer")
       out_.transfer = value * kGiga;
+    else if (key == "capability")
+      out_.capability = capability(value);
     else if (key.starts_with("peak."))
       out_.peaks.push_back({key.substr(5), value * kTera});
     else
       fail(fmt::format("{}: expected a text in quotes, like \"40GiB\"", key));
+  }
+
+  int capability(double value) const {
+    const int tenths = static_cast<int>(std::lround(10 * value));
+    if (value > 100 || std::abs(10 * value - tenths) > 1e-6 || tenths < kOldestCapability)
+      fail(fmt::format("capability: expected a compute capability of 7.5 or newer, like 8.0, got {}", value));
+    return tenths;
   }
 
   const std::string& file_;
@@ -188,6 +204,7 @@ TargetFile load_target(const std::string& name) {
 Target planned_target(const TargetFile& f) {
   Target t = find_backend(f.backend).target({.index = -1, .threads = 0});
   t.name = f.name;
+  if (f.capability > 0) set_capability(t, f.capability);
   t.memory = f.memory;
   t.largest_allocation = f.largest_allocation > 0 ? f.largest_allocation : f.memory;
   t.peak_bandwidth = f.bandwidth;

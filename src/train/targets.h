@@ -28,6 +28,7 @@ struct TargetFile {
   int64_t largest_allocation = 0;  // 0: all of the memory
   double bandwidth = 0;            // of the card's memory, bytes per second
   double transfer = 0;             // from the host, bytes per second
+  int capability = 0;              // cuda: compute capability times 10
   std::vector<TargetPeak> peaks;
 };
 

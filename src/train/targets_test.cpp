@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "backend/backend.h"
 #include "base/error.h"
 #include "train/compile.h"
@@ -35,6 +37,11 @@ TEST(Targets, ErrorsNameFileAndLine) {
       {"bandwidth = 1\nbandwidth = 2", "x.toml:2: bandwidth is given twice"},
       {"[table]", "x.toml:1: expected `key = value`"},
       {"memory = \"1GiB\"", "x.toml: backend is missing"},
+      {"capability = 7.0", "x.toml:1: capability: expected a compute capability of 7.5 or newer"},
+      {"capability = 8.05", "x.toml:1: capability: expected a compute capability"},
+      {"capability = \"sm_80\"", "x.toml:1: capability: expected a number"},
+      {"backend = \"cuda\"\nmemory = \"1GiB\"\nbandwidth = 1\npeak.f32 = 1", "x.toml: capability is missing"},
+      {std::string(kGood) + "capability = 8.0", "x.toml: capability: means nothing for backend = \"opencl\""},
   };
   for (const auto& [text, message] : cases) {
     try {
@@ -65,6 +72,28 @@ TEST(Targets, LeastTimeKnowsThePrecision) {
   EXPECT_NEAR(seconds("a100-40gb", "f16") / bf16, 1, 1e-3);
   EXPECT_GT(seconds("t4-16gb", "bf16"), 3 * seconds("t4-16gb", "f16")) << "a T4 has no bf16";
   EXPECT_GT(seconds("mi250", "bf16"), 0.9 * seconds("mi250", "f32")) << "OpenCL kernels widen to f32";
+}
+
+// As NVIDIA recommends for cuBLASLt; and the types of their tensor cores.
+TEST(Targets, CapabilityDecidesWorkspaceAndTypes) {
+  const auto target = [](const char* name) { return planned_target(load_target(name)); };
+  EXPECT_EQ(target("h100-80gb").library_workspace, int64_t{32} << 20);
+  EXPECT_EQ(target("a100-40gb").library_workspace, int64_t{8} << 20);
+  EXPECT_EQ(target("rtx4090-24gb").capability, 89);
+  EXPECT_EQ(target("mi250").capability, 0);
+  const auto kernels = [](const char* name, const std::string& precision) {
+    const Recipe r = load_recipe("fashion_mnist", {"data.source=synthetic", "train.precision=" + precision});
+    CompileOptions o;
+    o.target = load_target(name);
+    const Compiled c = compile(r, describe_data(r), o);
+    std::set<std::string> out;
+    for (const Launch& l : c.set.programs[c.program("train")].launches) out.emplace(l.candidate.name);
+    return out;
+  };
+  EXPECT_TRUE(kernels("a100-40gb", "bf16").count("cudnn"));
+  EXPECT_FALSE(kernels("t4-16gb", "bf16").count("cudnn")) << "a T4 has no bf16";
+  EXPECT_TRUE(kernels("t4-16gb", "bf16").count("cuda_direct"));
+  EXPECT_TRUE(kernels("t4-16gb", "f16").count("cudnn"));
 }
 
 TEST(Targets, PlanForACardNamesTheBatchThatFits) {

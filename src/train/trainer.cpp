@@ -34,11 +34,14 @@ class Trainer {
     // All that can fail without a directory comes first: a run that cannot start leaves nothing behind.
     require_device(parse_device_name(r.device.name));
     dataset_ = open_dataset(r);
-    c_ = compile(r, dataset_.spec, o.compile);
+    // A device that others use, too, says what they have left of its memory.
+    const DeviceName name = parse_device_name(r.device.name);
+    auto device = find_backend(name.backend).open({name.index, static_cast<int>(r.device.threads)});
+    CompileOptions compile_options = o.compile;
+    compile_options.free_memory = device->free_memory();
+    c_ = compile(r, dataset_.spec, compile_options);
     result_.outside_estimated = estimate_outside(c_, c_.data.resident_bytes);
-    const DeviceName device = parse_device_name(c_.recipe.device.name);
-    executor_ = std::make_unique<Executor>(
-        c_.set, find_backend(device.backend).open({device.index, static_cast<int>(r.device.threads)}), c_.executor);
+    executor_ = std::make_unique<Executor>(c_.set, std::move(device), c_.executor);
     loader_ = std::make_unique<data::Loader>(*dataset_.train, c_.loader,
                                              loader_slots(*executor_, 0, c_.executor.slots - 2, true));
     queue_.emplace(*executor_, *loader_, c_.executor.ahead, c_.executor.slots - 2);
@@ -62,6 +65,7 @@ class Trainer {
                                c_.recipe.name, c_.schedule.samples, c_.schedule.total_steps,
                                c_.schedule.batch * c_.schedule.accumulate, parameter_count(),
                                format_bytes(c_.memory().total()), c_.recipe.device.name));
+    for (const std::string& note : executor_->device().notes()) progress_.note(c_.recipe.device.name + ": " + note);
     if (const int64_t warm = schedule_.warmup_steps; warm > c_.schedule.total_steps)
       progress_.note(fmt::format(
           "warning: schedule.warmup_steps = {}, but the run has {} steps: the learning rate never reaches {}", warm,
@@ -298,17 +302,29 @@ class Trainer {
     const int64_t step = m.step + 1;
     loss_ = m.loss;
     grad_norm_ = m.grad_norm;
-    if (!m.accepted)
-      refuse(step);
-    else
+    if (m.accepted)
       skipped_in_a_row_ = 0;
-    if (step == 1 || step % c_.recipe.train.log_every == 0 || step == c_.schedule.total_steps || !m.accepted)
-      log_->write({{"step", step},
-                   {"epoch", epoch_after(step)},
-                   {"loss", loss_},
-                   {"lr", rate_of(m.step)},
-                   {"grad_norm", grad_norm_},
-                   {"skipped", skipped_}});
+    else if (m.gradient_scale > 1 && std::isfinite(m.loss))
+      overflowed(step, m.gradient_scale);
+    else
+      refuse(step);
+    if (step == 1 || step % c_.recipe.train.log_every == 0 || step == c_.schedule.total_steps || !m.accepted) {
+      if (m.gradient_scale > 0)
+        log_->write({{"step", step},
+                     {"epoch", epoch_after(step)},
+                     {"loss", loss_},
+                     {"lr", rate_of(m.step)},
+                     {"grad_norm", grad_norm_},
+                     {"skipped", skipped_},
+                     {"loss_scale", m.gradient_scale}});
+      else
+        log_->write({{"step", step},
+                     {"epoch", epoch_after(step)},
+                     {"loss", loss_},
+                     {"lr", rate_of(m.step)},
+                     {"grad_norm", grad_norm_},
+                     {"skipped", skipped_}});
+    }
     if (m.accepted) smooth_loss_ = smooth_loss_ ? 0.95 * *smooth_loss_ + 0.05 * loss_ : loss_;
   }
 
@@ -338,6 +354,13 @@ class Trainer {
     if (options_.on_step) options_.on_step(step_, *executor_);
     if (evaluates) evaluate_now(regular);
     if (keeps || result_.stopped_early) checkpoint();
+  }
+
+  // No fault of the run: the scale was too large, and the device has halved it. That ends at 1.
+  void overflowed(int64_t step, double scale) {
+    ++skipped_;
+    progress_.note(fmt::format(
+        "step {}: gradients overflow f16 at a loss scale of {:g}; skipped, and the scale is halved", step, scale));
   }
 
   void refuse(int64_t step) {

@@ -7,6 +7,7 @@
 
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/cuda_device.h"
+#include "backend/cuda/cuda_matmul.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
 #include "plan/plan.h"
@@ -117,7 +118,19 @@ TEST_F(CudaSimFault, UnsupportedType) {
   api_.cublasLtMatmulDescCreate = [](cuda::LtMatmulDesc* d, int, int) {
     return real_.cublasLtMatmulDescCreate(d, cuda::kCompute16F, cuda::kR16F);
   };
-  const std::string error = error_of([&] { make_step(); });
+  // The library declines it, which is noted; the number comes from another kernel.
+  const auto e = make_step();
+  const auto notes = e->device().notes();
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("cuBLASLt has nothing for 1 node, own kernels run (matmul of f32[32,32], f32[32,32]"),
+            std::string::npos)
+      << notes[0];
+  EXPECT_NEAR(run_step(*e, 0, 0.1f), std::exp(0.32f) + 0.1f, 1e-5);
+  const std::string error = error_of([&] {
+    CudaMatmulSpec spec;
+    spec.m = spec.n = spec.k = 8;
+    CudaMatmul(as_cuda(e->device()), spec, {});
+  });
   EXPECT_NE(error.find("CUBLAS_STATUS_NOT_SUPPORTED"), std::string::npos) << error;
 }
 
@@ -136,6 +149,28 @@ TEST_F(CudaSimFault, KernelPastItsBuffer) {
   const auto e = make_step();
   const std::string error = error_of([&] { run_step(*e, 0, 1); });
   EXPECT_NE(error.find("past an allocation"), std::string::npos) << error;
+}
+
+TEST_F(CudaSimFault, DivergentBarrier) {
+  const CudaBackend backend(&api_);
+  const auto run = [&](const std::string& name, const std::string& body) {
+    const auto device = backend.open({});
+    device->allocate(std::vector<int64_t>{256});
+    KernelCall call;
+    call.name = name;
+    call.source = fmt::format("KERNEL void {}(GLOBAL int* x, const long at) {{\n{}\n}}\n", name, body);
+    call.args = {out_arg(0, DType::i32)};
+    call.group_size = 4;
+    const KernelArgs args{{Buffer{0, 0, 256}}, {}, {}};
+    return error_of([&] { as_cuda(*device).bind(name, {call}, args)->run(device->stream(Lane::compute)); });
+  };
+  EXPECT_EQ(run("meets", "x[LOCAL_ID] = 1;\nBARRIER();\nx[LOCAL_ID] += x[3 - LOCAL_ID];\n"), "no error");
+  std::string error = run("leaves", "if (LOCAL_ID == 2) return;\nBARRIER();\nx[LOCAL_ID] = 1;\n");
+  EXPECT_NE(error.find("thread 0 waits at a barrier"), std::string::npos) << error;
+  EXPECT_NE(error.find("thread 2 has left"), std::string::npos) << error;
+  error = run("parts", "if (LOCAL_ID == 3) {\nBARRIER();\nx[0] = 1;\n} else {\nBARRIER();\n}\n");
+  EXPECT_NE(error.find("thread 3 waits at another"), std::string::npos) << error;
+  EXPECT_EQ(sim::take_reports().size(), 2u);
 }
 
 TEST_F(CudaSimFault, PinnedMemoryChangedTooEarly) {
@@ -174,11 +209,11 @@ TEST_F(CudaSimFault, BackendNamesWhatDoesNotFit) {
   device->allocate(std::vector<int64_t>{256});
   KernelCall call;
   call.name = "wide";
-  call.groups = {1, 70000, 1};
+  call.groups = {100000, 100000, 1};
   std::string error = error_of([&] { as_cuda(*device).bind("wide", {call}, {}); });
   EXPECT_NE(error.find("larger than the device's"), std::string::npos) << error;
   error = error_of([&] { backend.open({})->allocate(std::vector<int64_t>{int64_t{1} << 40}); });
-  EXPECT_NE(error.find("cannot allocate a segment of 1099511627776 bytes"), std::string::npos) << error;
+  EXPECT_NE(error.find("the plan needs 1099511627776 bytes on the card, 2147483"), std::string::npos) << error;
   error = error_of([&] { backend.open({3, 0}); });
   EXPECT_NE(error.find("cuda:3: there is 1 device"), std::string::npos) << error;
 }

@@ -12,7 +12,7 @@ struct SimRuntime {
   SimRegion region[16];
   int regions;
   void (*other)(unsigned long address, unsigned bytes, int write);  // no region holds it
-  void (*barrier)();
+  void (*barrier)(int line);  // of the text: work-items of a group must meet at one barrier
   SimIndex thread, block, block_size, grid;
 };
 struct SimKernel {
@@ -66,12 +66,12 @@ SIM_QUIET SimIndex sim_thread() { return sim_runtime->thread; }
 SIM_QUIET SimIndex sim_block() { return sim_runtime->block; }
 SIM_QUIET SimIndex sim_block_size() { return sim_runtime->block_size; }
 SIM_QUIET SimIndex sim_grid() { return sim_runtime->grid; }
-SIM_QUIET void sim_barrier() { sim_runtime->barrier(); }
+SIM_QUIET void sim_barrier(int line) { sim_runtime->barrier(line); }
 #define threadIdx sim_thread()
 #define blockIdx sim_block()
 #define blockDim sim_block_size()
 #define gridDim sim_grid()
-#define __syncthreads() sim_barrier()
+#define __syncthreads() sim_barrier(__LINE__)
 SIM_QUIET unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)(((unsigned long)a * b) >> 32); }
 SIM_QUIET float __int_as_float(int x) {
   float y;

@@ -3,6 +3,7 @@
 //   memory     every access of kernels, copies and libraries must lie in a live allocation, aligned to its size
 //   order      vector clocks of streams, events and the host; a conflicting access that is not ordered is a race.
 //              What is copied to the host arrives there only when the host waits for it.
+//   barriers   work-items of a group must meet at the same one; none may have left
 //   libraries  results are computed from the descriptors that were passed, so a wrong one gives wrong numbers
 //   capture    the rules for streams under capture
 // Whatever is found is an error of the call, and is kept as a report.
@@ -28,6 +29,8 @@ Counters counters();
 
 // Bytes of device memory; allocations beyond it fail.
 void set_device_memory(int64_t bytes);
+// Blocks along y and z of a grid, 65535 on every card; launches beyond it fail.
+void set_largest_grid(int64_t blocks);
 int64_t live_allocations();  // device and pinned
 
 }  // namespace lathe::sim

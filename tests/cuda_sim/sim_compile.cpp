@@ -251,8 +251,9 @@ int sim_nvrtcDestroyProgram(RtcProgram* program) {
 }
 int sim_nvrtcCompileProgram(RtcProgram program, int options, const char* const* option) {
   const Lock lock(state().mutex);
-  static const std::set<std::string> kKnown{"--gpu-architecture=sm_80", "--std=c++17",
-                                            "--device-as-default-execution-space"};
+  // The architectures of NVRTC 13 begin with sm_75.
+  const std::set<std::string> kKnown{capability() >= 75 ? fmt::format("--gpu-architecture=sm_{}", capability()) : "",
+                                     "--std=c++17", "--device-as-default-execution-space"};
   for (int i = 0; i < options; ++i)
     if (kKnown.count(option[i]) == 0)
       return report(kRtcErrorInvalidOption, fmt::format("nvrtcCompileProgram: option {}", option[i]));

@@ -104,6 +104,7 @@ int check(const Desc& d, const Layout& a, const Layout& b, const Layout& c, cons
                   (d.compute == kCompute32FFastTf32 && d.scale == kR32F && a.type == kR32F && o.type == kR32F) ||
                   (d.compute == kCompute16F && d.scale == kR16F && a.type == kR16F && o.type == kR16F) ||
                   (d.compute == kCompute64F && d.scale == kR64F && a.type == kR64F && o.type == kR64F);
+  if (d.compute == kCompute32FFastTf32 && capability() < 80) return decline("TF32 before compute capability 8.0");
   if (!same || !ok)
     return decline(fmt::format("compute type {} with scale {} for A {}, B {}, C {}, D {}", d.compute, d.scale, a.type,
                                b.type, c.type, o.type));
@@ -252,6 +253,10 @@ int sim_cublasLtMatmulAlgoGetHeuristic(LtHandle handle, LtMatmulDesc desc, LtLay
   if (const int status = check(op, of<Layout>(a), of<Layout>(b), of<Layout>(c), of<Layout>(d)); status != kLtSuccess)
     return status;
   if (wanted < 1) return invalid("no algorithm wanted");
+  if (has_flag("NO_ALGORITHM")) {
+    *found = 0;
+    return kLtNotSupported;
+  }
   const auto& p = of<Preference>(preference);
   Algo algo{};
   algo.magic = kMagic;

@@ -177,6 +177,13 @@ std::vector<const Bag*> operations_of(const Bag& graph) {
   return out;
 }
 
+bool card_has_engine(const Bag& graph) {
+  if (is_general(operations_of(graph)[0]->kind)) return capability() >= 80;
+  if (has_flag("NO_ENGINE")) return false;
+  const Bag& w = *problem_of(*child(graph, kGraphOps)).w;
+  return value<int>(w, kTensorType, -1) != kDnnBfloat16 || capability() >= 80;
+}
+
 int finalize(Bag& b) {
   switch (b.kind) {
     case kTensorDescriptor: return finalize_tensor(b);
@@ -218,7 +225,7 @@ int finalize(Bag& b) {
     case kExecutionPlanDescriptor: {
       const Bag* config = child(b, kPlanConfig);
       if (!config || config->engine < 0) return wrong(kDnnBadParamNotFinalized, "a plan without a configuration");
-      if (config->engine == kRefuses) return kDnnNotSupported;
+      if (config->engine == kRefuses || !card_has_engine(*config->graph)) return kDnnNotSupported;
       b.engine = config->engine;
       b.graph = config->graph;
       return kDnnSuccess;

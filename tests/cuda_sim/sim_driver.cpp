@@ -101,10 +101,11 @@ int sim_cuDeviceGetName(char* name, int length, DeviceId) {
   return kSuccess;
 }
 int sim_cuDeviceGetAttribute(int* value, int attribute, DeviceId) {
-  static const std::map<int, int> kValues{
-      {kMaxThreadsPerBlock, 1024}, {kMaxGridX, 2147483647}, {kMaxGridY, 65535},    {kMaxGridZ, 65535},
+  const int yz = static_cast<int>(state().largest_grid);
+  const std::map<int, int> kValues{
+      {kMaxThreadsPerBlock, 1024}, {kMaxGridX, 2147483647}, {kMaxGridY, yz},       {kMaxGridZ, yz},
       {kMaxSharedPerBlock, 49152}, {kClockRate, 1000},      {kMultiprocessors, 2}, {kMemoryClockRate, 1000},
-      {kMemoryBusWidth, 64},       {kComputeMajor, 8},      {kComputeMinor, 0}};
+      {kMemoryBusWidth, 64},       {kComputeMajor, capability() / 10}, {kComputeMinor, capability() % 10}};
   const auto at = kValues.find(attribute);
   if (at == kValues.end()) return kErrorInvalidValue;
   *value = at->second;
@@ -135,6 +136,14 @@ int sim_cuCtxSetCurrent(Context context) {
   return kSuccess;
 }
 
+int sim_cuMemGetInfo_v2(size_t* free, size_t* total) {
+  const Lock lock(state().mutex);
+  if (!in_context()) return kErrorInvalidContext;
+  *total = state().memory;
+  *free = free_bytes();
+  return kSuccess;
+}
+
 int sim_cuMemAlloc_v2(Address* address, size_t bytes) {
   const Lock lock(state().mutex);
   State& s = state();
@@ -142,7 +151,7 @@ int sim_cuMemAlloc_v2(Address* address, size_t bytes) {
   if (const int status = forbid_in_capture("cuMemAlloc"); status != kSuccess) return status;
   trace_call("make", "cuMemAlloc");
   if (bytes == 0) return kErrorInvalidValue;
-  if (s.used + bytes > s.memory) return kErrorOutOfMemory;
+  if (bytes > free_bytes()) return kErrorOutOfMemory;
   Allocation m = map_memory(bytes);
   if (m.base == 0) return kErrorOutOfMemory;
   // Fresh memory holds anything: here NaN in every float type.

@@ -77,6 +77,7 @@ struct Running {
   void** params = nullptr;
   std::vector<Saved> fibers;
   std::vector<unsigned char> done;
+  std::vector<int> waits_at;  // lines of barriers
   Saved scheduler{};
   size_t at = 0;  // fiber
   bool fibers_run = false, failed = false;
@@ -133,8 +134,9 @@ void other_access(unsigned long address, unsigned bytes, int write) {
   std::longjmp(r.out, 1);
 }
 
-void barrier() {
+void barrier(int line) {
   Running& r = *running;
+  r.waits_at[r.at] = line;
   switch_to(r.fibers[r.at], r.scheduler);
 }
 
@@ -145,10 +147,30 @@ void fiber_main() {
   switch_to(r.fibers[r.at], r.scheduler);
 }
 
+// All of a group are at one barrier, or all have left. A card may hang where they are not, or let some pass.
+void check_barrier(Running& r) {
+  const auto first_left = std::ranges::find(r.done, 1), first_waits = std::ranges::find(r.done, 0);
+  if (first_waits == r.done.end()) return;
+  const auto waits = static_cast<size_t>(first_waits - r.done.begin());
+  const auto where = fmt::format("kernel {}, block ({}, {}, {}): thread {} waits at a barrier (line {})",
+                                 r.function->kernel->name, r.runtime.block.x, r.runtime.block.y, r.runtime.block.z,
+                                 waits, r.waits_at[waits]);
+  std::string what;
+  if (first_left != r.done.end())
+    what = fmt::format("thread {} has left", first_left - r.done.begin());
+  else if (const auto other = std::ranges::find_if(r.waits_at, [&](int l) { return l != r.waits_at[waits]; });
+           other != r.waits_at.end())
+    what = fmt::format("thread {} waits at another (line {})", other - r.waits_at.begin(), *other);
+  if (what.empty()) return;
+  r.status = report(cuda::kErrorLaunchFailed, fmt::format("{}, {}", where, what));
+  r.failed = true;
+}
+
 void run_block_of_fibers(Running& r, unsigned threads) {
   char* const memory = stacks(threads);
   r.fibers.resize(threads);
   r.done.assign(threads, 0);
+  r.waits_at.assign(threads, 0);
   for (size_t t = 0; t < threads; ++t) prepare(r.fibers[t], memory + t * kStack, fiber_main);
   r.fibers_run = true;
   for (bool any = true; any && !r.failed;) {
@@ -159,6 +181,7 @@ void run_block_of_fibers(Running& r, unsigned threads) {
       switch_to(r.scheduler, r.fibers[r.at]);
       any = any || !r.done[r.at];
     }
+    if (!r.failed) check_barrier(r);
   }
   r.fibers_run = false;
 }
@@ -272,7 +295,8 @@ int sim_cuLaunchKernel(Function function, unsigned x, unsigned y, unsigned z, un
   if (!is_live(function)) return report(kErrorInvalidHandle, "cuLaunchKernel: no such function");
   const SimFunction f = *reinterpret_cast<SimFunction*>(function);
   const std::string name = f.kernel->name;
-  if (x == 0 || y == 0 || z == 0 || x > 2147483647u || y > 65535 || z > 65535)
+  if (x == 0 || y == 0 || z == 0 || x > 2147483647u || y > state().largest_grid ||
+      z > state().largest_grid)
     return report(kErrorInvalidValue, fmt::format("cuLaunchKernel: {}: a grid of {} x {} x {} blocks", name, x, y, z));
   if (threads == 0 || threads > 1024 || threads_y != 1 || threads_z != 1)
     return report(kErrorInvalidValue, fmt::format("cuLaunchKernel: {}: blocks of {} x {} x {} threads", name, threads,

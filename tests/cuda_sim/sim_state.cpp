@@ -74,6 +74,7 @@ std::vector<std::string> take_reports() {
 
 Counters counters() { return state().counters; }
 void set_device_memory(int64_t bytes) { state().memory = static_cast<size_t>(bytes); }
+void set_largest_grid(int64_t blocks) { state().largest_grid = blocks; }
 int64_t live_allocations() { return static_cast<int64_t>(state().device.size() + state().pinned.size()); }
 
 bool is_live(const void* handle) { return handle && state().handles.count(handle) != 0; }
@@ -156,6 +157,13 @@ bool has_flag(const char* name) { return version_of(name, 0) != 0; }
 int version_of(const char* name, int usual) {
   const char* set = std::getenv(fmt::format("LATHE_CUDA_SIM_{}", name).c_str());
   return set ? std::atoi(set) : usual;
+}
+
+int capability() { return version_of("CAPABILITY", 80); }
+
+size_t free_bytes() {
+  const size_t gone = state().used + static_cast<size_t>(version_of("TAKEN", 0));
+  return state().memory > gone ? state().memory - gone : 0;
 }
 
 namespace {

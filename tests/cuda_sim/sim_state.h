@@ -89,6 +89,7 @@ struct State {
   bool initialized = false;
   int context_users = 0;
   size_t memory = size_t{2} << 30, used = 0;
+  int64_t largest_grid = 65535;  // along y and z
   std::map<Address, Allocation> device, pinned;
   std::map<Address, size_t> freed;  // for better messages
   std::set<const void*> handles;    // live streams, events, modules, functions, graphs, descriptors
@@ -112,7 +113,9 @@ State& state();
 double slowness();                // 0 without
 double card_time();               // seconds; where the host is
 void wait_until(double time);     // of card_time()
-bool has_flag(const char* name);  // LATHE_CUDA_SIM_<NAME> is set
+// LATHE_CUDA_SIM_<NAME> is set. NO_ENGINE: cuDNN has none for convolutions; NO_ALGORITHM: cuBLASLt has none; NO_TENSOR,
+// SERIAL: a card without tensor cores, one that does one thing at a time.
+bool has_flag(const char* name);
 
 // LATHE_CUDA_SIM_TRACE=file: a line for each graph and copy with its times on the card, and for each call of the host
 // that waits or makes something, in the order of the calls.
@@ -138,6 +141,11 @@ int host_waits(const Clock&);  // the host has waited for all before this clock:
 int forbid_in_capture(const char* call);
 
 bool in_context();  // the calling thread has a current context
+
+int capability();  // compute capability times 10: 80, or LATHE_CUDA_SIM_CAPABILITY
+
+// Device memory that is left: LATHE_CUDA_SIM_TAKEN bytes belong to others.
+size_t free_bytes();
 
 // A version number that a test may set for libraries that are opened: LATHE_CUDA_SIM_<NAME>.
 int version_of(const char* name, int usual);

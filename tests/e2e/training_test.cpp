@@ -165,6 +165,52 @@ TEST(Training, LossScaleKeepsSmallGradients) {
   EXPECT_EQ(norm_of("f16", "16777216", "skip"), -1) << "the largest scale overflows";
 }
 
+// The scale is state of the device: an overflow halves it and leaves all else as it was, Adam's count included; finite
+// steps in a row double it.
+TEST(Training, LossScaleFindsItsPlace) {
+  for (const char* device : {"cpu", "ref"})
+    for (const char* accumulate : {"1", "2"}) {
+      constexpr int kGrowth = 3, kSteps = 24;
+      Recipe r = tiny("mlp", {"train.steps=24", "train.precision=f16", "train.loss_scale=16777216",
+                              "train.loss_scale_growth=3", "optimizer.name=adam", "model.hidden=[16]",
+                              std::string("train.accumulate=") + accumulate, std::string("device.name=") + device});
+      const TempDir dir;
+      TrainOptions o;
+      o.out = dir.path("run");
+      o.quiet = true;
+      double expected = 16777216;
+      int streak = 0, accepted = 0, halved = 0, doubled = 0;
+      std::vector<float> weights;
+      o.on_step = [&](int64_t step, Executor& e) {
+        EXPECT_EQ(e.metric("gradient_scale"), expected) << device << " step " << step;
+        const bool ok = e.metric("accepted") != 0;
+        accepted += ok;
+        streak = ok ? streak + 1 : 0;
+        if (!ok) {
+          expected /= 2;
+          ++halved;
+        } else if (streak == kGrowth) {
+          expected *= 2;
+          streak = 0;
+          ++doubled;
+        }
+        const std::vector<float> now = floats(e, "fc1.weight");
+        EXPECT_TRUE(weights.empty() || ok || now == weights) << "a refused step changed weights";
+        weights = now;
+        int32_t count = 0;
+        e.read_state("optimizer.step", std::as_writable_bytes(std::span(&count, 1)));
+        EXPECT_EQ(count, accepted);
+        float kept = 0;
+        e.read_state("gradient_scale", std::as_writable_bytes(std::span(&kept, 1)));
+        EXPECT_EQ(kept, expected);
+      };
+      EXPECT_EQ(train(r, o).steps, kSteps);
+      EXPECT_GT(halved, 2);
+      EXPECT_GT(doubled, 1);
+      EXPECT_GT(accepted, kSteps / 2);
+    }
+}
+
 TEST(Training, AtGradientNeedsLessMemory) {
   const auto scratch = [](const char* mode) {
     const Recipe r = load_recipe("mlp", {"data.source=synthetic", std::string("train.update=") + mode});

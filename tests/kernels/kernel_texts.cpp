@@ -3,8 +3,9 @@
 //
 // Texts come from two sides. Those of the opencl backend: every sample of every op in every float type, the recipes and the
 // benchmarks' workloads. Those of the cuda backend: the recipes and workloads in f32, bf16 and f16, bound to a device as in
-// a run, with its libraries, without them, and with a cuBLASLt that offers no epilogue: what the library of kernels was asked
-// to compile then. With "recipes", only those of the recipes.
+// a run, with its libraries, without them, with a cuBLASLt that offers no epilogue, and with libraries that have nothing to
+// offer: what the library of kernels was asked to compile then. Some texts also for a grid laid along x. With "recipes", only
+// those of the recipes.
 #include <fmt/format.h>
 
 #include <fstream>
@@ -15,6 +16,7 @@
 
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/cuda_device.h"
+#include "backend/cuda/cuda_grid.h"
 #include "backend/cuda/cuda_kernels.h"
 #include "backend/kernels/node_calls.h"
 #include "backend/opencl/opencl_kernels.h"
@@ -62,6 +64,24 @@ class Texts {
   std::vector<std::string> order_;
 };
 
+// Model families that neither a recipe nor a workload has.
+struct FamilyRecipe {
+  const char* name;
+  const char* base;
+  std::vector<std::string> sets;
+};
+const FamilyRecipe kFamilyRecipes[] = {
+    {"mobilenetv2", "mlp", {"model.family=mobilenetv2", "data.source=synthetic", "data.shape=[32,32,3]"}},
+    {"efficientnet", "mlp", {"model.family=efficientnet", "data.source=synthetic", "data.shape=[32,32,3]"}},
+    {"vit", "mlp", {"model.family=vit", "data.source=synthetic"}},
+    {"lstm", "mlp", {"model.family=lstm", "data.source=synthetic"}},
+    {"gru", "mlp", {"model.family=lstm", "model.cell=gru", "data.source=synthetic"}},
+    {"gpt with rotary positions",
+     "gpt_tiny",
+     {"model.norm=rms", "model.positions=rotary", "model.mlp=swiglu", "model.kv_heads=2", "model.bias=false",
+      "model.tied=false"}},
+};
+
 using Use = void (*)(const ProgramSet&, const Target&, const std::string& user, Texts&);
 
 // The Programs of all recipes and workloads for a target, in one precision.
@@ -84,6 +104,12 @@ void use_recipes(const Target& target, const KernelTable& kernels, DType precisi
     planned(build_steps(r, data, {}), fmt::format("recipe {}", builtin.name));
   }
   if (!benches) return;
+  for (const FamilyRecipe& f : kFamilyRecipes) {
+    Recipe r = load_recipe(f.base, f.sets);
+    r.train.precision = to_string(precision);
+    r.train.batch_size = 16;
+    planned(build_steps(r, describe_data(r), {}), fmt::format("family {}", f.name));
+  }
   for (const Workload& w : workloads()) {
     std::vector<Step> steps;
     steps.push_back(train_step(w.config, w.sample, w.batch));
@@ -165,6 +191,37 @@ cuda::Api without_epilogues(cuda::Api api) {
   return api;
 }
 
+cuda::Api without_offers(cuda::Api api) {
+  api.cublasLtMatmulAlgoGetHeuristic = [](cuda::LtHandle, cuda::LtMatmulDesc, cuda::LtLayout, cuda::LtLayout,
+                                          cuda::LtLayout, cuda::LtLayout, cuda::LtPreference, int,
+                                          cuda::LtHeuristicResult*, int*) { return int{cuda::kLtNotSupported}; };
+  api.cudnnBackendGetAttribute = [](cuda::DnnDescriptor d, int name, int type, int64_t wanted, int64_t* count, void* data) {
+    if (name != cuda::kHeurResults) return simulator.cudnnBackendGetAttribute(d, name, type, wanted, count, data);
+    *count = 0;
+    return int{cuda::kDnnSuccess};
+  };
+  return api;
+}
+
+// Every product and attention as on a card with one block along y and z.
+void use_folded(const Target& target, Texts& texts) {
+  ProductTiles tiles;
+  tiles.style = LaunchStyle::wide;
+  for (const char* name : {"matmul", "conv2d_dx", "conv2d_dw", "attention", "attention_grad"}) {
+    const OpDef& op = *registry().find(name);
+    for (const Sample& sample : op.samples()) {
+      const Graph g = sample_graph(op, sample);
+      const ProgramSet set = plan({g}, target, opencl_kernels());
+      for (const Launch& l : set.programs[0].launches)
+        for (KernelCall& call : node_calls({l.node, l.in, l.out, target}, tiles))
+          if (call.groups[1] * call.groups[2] > 1) {
+            const KernelCall folded = fold_grid(std::move(call), {2147483647, 1, 1});
+            texts.add(folded.source, folded.name, fmt::format("op {}, folded", name));
+          }
+    }
+  }
+}
+
 const cuda::Api* bound_to = nullptr;
 
 void use_cuda(const ProgramSet& set, const Target& target, const std::string& user, Texts& texts) {
@@ -190,7 +247,8 @@ int write_texts(const char* source, const char* list, bool all_kernels) {
   simulator = sim::simulator_api();
   sim::set_device_memory(int64_t{80} << 30);
   const cuda::Api all = binding_api();
-  for (const cuda::Api& api : {all, without_libraries(all), without_epilogues(all)}) {
+  use_folded(opencl, texts);
+  for (const cuda::Api& api : {all, without_libraries(all), without_epilogues(all), without_offers(all)}) {
     bound_to = &api;
     Target target = CudaBackend(&api).target({});
     target.library_workspace = int64_t{32} << 20;  // as on Hopper: the simulator's cuDNN has one engine, which may want it

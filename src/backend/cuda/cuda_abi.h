@@ -281,6 +281,7 @@ constexpr int kCrossCorrelation = 1;
   F(int, cuDevicePrimaryCtxRetain, (Context * context, DeviceId device))                                       \
   F(int, cuDevicePrimaryCtxRelease_v2, (DeviceId device))                                                      \
   F(int, cuCtxSetCurrent, (Context context))                                                                   \
+  F(int, cuMemGetInfo_v2, (size_t * free, size_t * total))                                                     \
   F(int, cuMemAlloc_v2, (Address * address, size_t bytes))                                                     \
   F(int, cuMemFree_v2, (Address address))                                                                      \
   F(int, cuMemHostAlloc, (void** memory, size_t bytes, unsigned flags))                                        \

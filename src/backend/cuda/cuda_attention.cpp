@@ -190,6 +190,10 @@ std::string accepts_cudnn_attention(const Site& s) {
   const TensorType& q = query_of(s);
   if (std::string reason = library_reason(s.target, "cudnn"); !reason.empty()) return reason;
   if (!is_16bit(q.dtype)) return fmt::format("cuDNN's attention is for f16 and bf16, not {}", to_string(q.dtype));
+  constexpr int kFused = 80;  // the first for which cuDNN has attention
+  if (s.target.capability > 0 && s.target.capability < kFused)
+    return fmt::format("cuDNN's attention needs compute capability 8.0, the card has {}.{}", s.target.capability / 10,
+                       s.target.capability % 10);
   constexpr int64_t kWidest = 128, kMultiple = 8;
   if (q.shape[3] > kWidest || q.shape[3] % kMultiple != 0)
     return fmt::format("cuDNN's attention is for heads of up to {} in multiples of {}, not {}", kWidest, kMultiple,

@@ -22,8 +22,7 @@ std::vector<DeviceInfo> CudaBackend::devices() const {
     list.push_back(
         {fmt::format("cuda:{}", list.size()),
          fmt::format("{} (compute capability {}.{}, {} multiprocessors)", d.name, d.major, d.minor, d.multiprocessors),
-         d.memory, cuda_driver_text(api()), true,
-         d.usable() ? "" : fmt::format("compute capability {}.{}; 7.0 or newer is needed", d.major, d.minor)});
+         d.memory, cuda_driver_text(api()), true, d.usable() ? "" : d.too_old()});
   return list;
 }
 

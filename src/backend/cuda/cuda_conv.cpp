@@ -4,6 +4,7 @@
 #include <array>
 
 #include "backend/cuda/cuda_dnn.h"
+#include "backend/cuda/cuda_fallback.h"
 #include "backend/cuda/cuda_site.h"
 #include "backend/kernels/loop_calls.h"
 #include "base/checked.h"
@@ -21,7 +22,20 @@ struct ConvOperands {
 
 class CudnnConv {
  public:
-  // DeviceError when cuDNN has no engine within the workspace.
+  // Null, with what it lacks, when cuDNN has no engine within the workspace.
+  static std::unique_ptr<CudnnConv> make_if_offered(CudaDevice& device, Which which, DType dtype, const ConvGeometry& g,
+                                                    const ConvOperands& at, bool strict, std::string* lacks) {
+    std::unique_ptr<CudnnConv> made(new CudnnConv(device, which, dtype, g, at));
+    int64_t least = -1;
+    if (made->graph_.choose(strict, at.workspace, at.workspace_bytes, &least)) return made;
+    *lacks = least < 0
+                 ? "no engine"
+                 : fmt::format("no engine within {} bytes of workspace, {} are wanted", at.workspace_bytes, least);
+    return nullptr;
+  }
+  void run() const { graph_.run(); }
+
+ private:
   CudnnConv(CudaDevice& device, Which which, DType dtype, const ConvGeometry& g, const ConvOperands& at)
       : graph_(device) {
     const int type = cudnn_data_type(dtype);
@@ -53,16 +67,8 @@ class CudnnConv {
     else
       op.set(names[1], cuda::kTypeFloat, 1.0f).set(names[2], cuda::kTypeFloat, 0.0f);
     op.set(names[3], conv).set(names[4], w).set(names[5], x).set(names[6], y).finish();
-    int64_t least = -1;
-    if (graph_.choose(dtype == DType::f32 && !tf32_allowed(), at.workspace, at.workspace_bytes, &least)) return;
-    throw DeviceError(fmt::format(
-        "cuda: cuDNN {} has no engine for a convolution of {} x {} with w {}{}", device.api().cudnnGetVersion(),
-        to_string(dtype), to_string(g.x()), to_string(g.w()),
-        least < 0 ? "" : fmt::format(" within {} bytes of workspace; {} are wanted", at.workspace_bytes, least)));
   }
-  void run() const { graph_.run(); }
 
- private:
   // Channels-last memory; cuDNN counts sizes as N C H W.
   const DnnDescriptor& tensor(int type, const DnnGraph::Dims& dims, cuda::Address at) {
     const auto [n, c, h, w] = dims;
@@ -96,9 +102,10 @@ int64_t symmetric_out(int64_t in, int64_t kernel, int64_t stride, int64_t pad, i
   return room < 0 ? -1 : room / stride + 1;
 }
 
-std::string check(const Target& target, DType dtype, const ConvGeometry& g) {
+std::string check_conv(const Target& target, DType dtype, const ConvGeometry& g) {
   if (std::string reason = library_reason(target, "cudnn"); !reason.empty()) return reason;
   if (cudnn_data_type(dtype) < 0) return fmt::format("no convolution of {}", to_string(dtype));
+  if (std::string reason = tensor_core_reason(target, dtype); !reason.empty()) return reason;
   if (g.x().numel() == 0 || g.y().numel() == 0) return "an empty convolution";
   if (symmetric_out(g.in_h, g.kernel_h, g.stride_h, g.pad_top, g.dilation_h) != g.out_h ||
       symmetric_out(g.in_w, g.kernel_w, g.stride_w, g.pad_left, g.dilation_w) != g.out_w)
@@ -106,33 +113,30 @@ std::string check(const Target& target, DType dtype, const ConvGeometry& g) {
   return "";
 }
 
-int64_t workspace_for(const Target& target, DType dtype, const ConvGeometry& g) {
-  const int64_t bytes = 2 * size_of(dtype) * (g.x().numel() + g.w().numel() + g.y().numel());
-  return std::min(target.library_workspace, round_up(bytes, 256));
-}
+std::string accepts_conv(const Site& s) { return check_conv(s.target, s.in[0].dtype, geometry_of(s.node, s.in)); }
 
-std::string accepts(const Site& s) { return check(s.target, s.in[0].dtype, geometry_of(s.node, s.in)); }
-int64_t workspace(const Site& s) { return workspace_for(s.target, s.in[0].dtype, geometry_of(s.node, s.in)); }
+// Enough for what runs where cuDNN has no engine, too.
+int64_t conv_workspace(const Site& s) {
+  const ConvGeometry g = geometry_of(s.node, s.in);
+  const int64_t bytes = 2 * size_of(s.in[0].dtype) * (g.x().numel() + g.w().numel() + g.y().numel());
+  return std::max(std::min(s.target.library_workspace, round_up(bytes, 256)), round_up(fallback_workspace(s), 256));
+}
 
 class ConvKernel final : public Kernel {
  public:
-  ConvKernel(CudaDevice& device, Which which, DType dtype, const ConvGeometry& g, const ConvOperands& at,
-             std::unique_ptr<Kernel> rest)
-      : device_(device), conv_(device, which, dtype, g, at), rest_(std::move(rest)) {}
-  void run(Stream& stream) override {
+  ConvKernel(CudaDevice& device, std::unique_ptr<CudnnConv> conv) : device_(device), conv_(std::move(conv)) {}
+  void run(Stream&) override {
     device_.enter();
     const CudaRange range(device_.api(), "conv2d");
-    conv_.run();
-    if (rest_) rest_->run(stream);
+    conv_->run();
   }
 
  private:
   CudaDevice& device_;
-  CudnnConv conv_;
-  std::unique_ptr<Kernel> rest_;
+  std::unique_ptr<CudnnConv> conv_;
 };
 
-std::unique_ptr<Kernel> bind(Device& d, const Site& s, const KernelArgs& args) {
+std::unique_ptr<Kernel> bind_conv(Device& d, const Site& s, const KernelArgs& args) {
   CudaDevice& device = as_cuda(d);
   device.enter();
   const Which which = which_of(s.node);
@@ -146,48 +150,45 @@ std::unique_ptr<Kernel> bind(Device& d, const Site& s, const KernelArgs& args) {
   }
   at.workspace = device.address(args.workspace);
   at.workspace_bytes = args.workspace.bytes;
-  return std::make_unique<ConvKernel>(device, which, s.in[0].dtype, geometry_of(s.node, s.in), at, nullptr);
+  std::string lacks;
+  const DType t = s.in[0].dtype;
+  auto conv = CudnnConv::make_if_offered(device, which, t, geometry_of(s.node, s.in), at,
+                                         t == DType::f32 && !tf32_allowed(s.target), &lacks);
+  if (!conv) return bind_fallback(device, s, args, "cuDNN", lacks);
+  return std::make_unique<ConvKernel>(device, std::move(conv));
 }
 
-std::string accepts_chain(const Site& s) {
+std::string accepts_conv_chain(const Site& s) {
   std::string reason;
   const auto c = head_chain(s.node, "conv2d", false, &reason);
-  return c ? check(s.target, c->head_out.dtype, geometry_of(c->head, c->head_in)) : reason;
+  return c ? accepts_conv(c->head_site(s)) : reason;
 }
 
-int64_t workspace_chain(const Site& s) {
+int64_t conv_chain_workspace(const Site& s) {
   std::string reason;
   const HeadChain c = *head_chain(s.node, "conv2d", false, &reason);
-  return workspace_for(s.target, c.head_out.dtype, geometry_of(c.head, c.head_in)) +
-         (c.loop ? loop_workspace(make_nest(*c.loop)) : 0);
+  return conv_workspace(c.head_site(s)) + (c.loop ? loop_workspace(make_nest(*c.loop)) : 0);
 }
 
-std::unique_ptr<Kernel> bind_chain(Device& d, const Site& s, const KernelArgs& args) {
+std::unique_ptr<Kernel> bind_conv_chain(Device& d, const Site& s, const KernelArgs& args) {
   CudaDevice& device = as_cuda(d);
-  device.enter();
   std::string reason;
   const HeadChain c = *head_chain(s.node, "conv2d", false, &reason);
-  const ConvGeometry g = geometry_of(c.head, c.head_in);
-  const Buffer& result = args.out[static_cast<size_t>(c.output)];
-  ConvOperands at;
-  at.x = device.address(args.in[static_cast<size_t>(c.inputs[0])]);
-  at.w = device.address(args.in[static_cast<size_t>(c.inputs[1])]);
-  at.y = device.address(result);
-  at.workspace = device.address(args.workspace);
-  at.workspace_bytes = workspace_for(s.target, c.head_out.dtype, g);
-  std::unique_ptr<Kernel> rest;
-  if (c.loop)
-    rest =
-        device.bind("fused", loop_calls(make_nest(*c.loop), LaunchStyle::wide), loop_args(c, args, at.workspace_bytes));
-  return std::make_unique<ConvKernel>(device, Which::forward, c.head_out.dtype, g, at, std::move(rest));
+  const Site head = c.head_site(s);
+  const int64_t head_bytes = conv_workspace(head);
+  std::unique_ptr<Kernel> conv = bind_conv(d, head, head_args(c, args, head_bytes));
+  if (!c.loop) return conv;
+  auto rest = device.bind("fused", loop_calls(make_nest(*c.loop), LaunchStyle::wide), loop_args(c, args, head_bytes));
+  return in_order(std::move(conv), std::move(rest));
 }
 
 }  // namespace
 
 std::vector<KernelTable::Row> cuda_conv_rows() {
   std::vector<KernelTable::Row> rows;
-  for (const char* op : {"conv2d", "conv2d_dx", "conv2d_dw"}) rows.push_back({op, {"cudnn", accepts, workspace, bind}});
-  rows.push_back({"fused", {"cudnn_chain", accepts_chain, workspace_chain, bind_chain}});
+  for (const char* op : {"conv2d", "conv2d_dx", "conv2d_dw"})
+    rows.push_back({op, {"cudnn", accepts_conv, conv_workspace, bind_conv, kFallbackName}});
+  rows.push_back({"fused", {"cudnn_chain", accepts_conv_chain, conv_chain_workspace, bind_conv_chain, kFallbackName}});
   return rows;
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 
+#include "backend/cuda/cuda_grid.h"
 #include "backend/cuda/cuda_info.h"
 #include "base/error.h"
 
@@ -30,19 +31,13 @@ class CudaKernel final : public Kernel {
  public:
   CudaKernel(CudaDevice& device, std::string_view name, std::vector<KernelCall> calls, const KernelArgs& buffers)
       : device_(device), name_(name) {
-    for (const KernelCall& call : calls) {
+    for (KernelCall& planned : calls) {
+      const KernelCall call = fold_grid(std::move(planned), device.largest_grid());
       Launch& l = launches_.emplace_back();
       l.function = device.library().add(call.source, call.name);
       for (const CallArg& a : call.args) add_argument(l, a, buffers);
       for (uint64_t& v : l.values) l.params.push_back(&v);
-      // Limits of every card since compute capability 3.0.
-      constexpr std::array<int64_t, 3> kMost{2147483647, 65535, 65535};
-      for (size_t d = 0; d < 3; ++d) {
-        if (call.groups[d] > kMost[d])
-          throw DeviceError(fmt::format("cuda: {}: a grid of {} x {} x {} blocks is larger than the device's",
-                                        call.name, call.groups[0], call.groups[1], call.groups[2]));
-        l.grid[d] = static_cast<unsigned>(call.groups[d]);
-      }
+      for (size_t d = 0; d < 3; ++d) l.grid[d] = static_cast<unsigned>(call.groups[d]);
       l.block = static_cast<unsigned>(call.group_size);
     }
   }
@@ -170,6 +165,7 @@ CudaDevice::CudaDevice(const cuda::Api& api, int index, Target target, const std
   const CudaInfo info = find_device(api, index);
   id_ = info.id;
   label_ = fmt::format("cuda:{} ({})", index, info.name);
+  largest_grid_ = info.largest_grid;
   LATHE_CUDA(api_, cuDevicePrimaryCtxRetain(&context_, id_));
   enter();
   library_ = std::make_unique<CudaLibrary>(api_, info.architecture(), BinaryCache(cache_folder), counters());
@@ -201,9 +197,21 @@ void CudaDevice::check(int status, const char* call) const {
                                 running_ ? fmt::format("; Program \"{}\" was running", *running_) : ""));
 }
 
+int64_t CudaDevice::free_memory() {
+  enter();
+  size_t free = 0, total = 0;
+  check(api_.cuMemGetInfo_v2(&free, &total), "cuMemGetInfo");
+  return static_cast<int64_t>(free);
+}
+
 void CudaDevice::allocate(std::span<const int64_t> segment_bytes) {
   LATHE_CHECK(segments_.empty(), "the arena is allocated once");
-  enter();
+  const int64_t needed = std::accumulate(segment_bytes.begin(), segment_bytes.end(), int64_t{0}), free = free_memory();
+  const auto refuse = [&](const std::string& why) {
+    throw DeviceError(fmt::format("{}: the plan needs {} bytes on the card, {} of its {} are free{}", label_, needed,
+                                  free, target_.memory, why));
+  };
+  if (needed > free) refuse("");
   for (const int64_t bytes : segment_bytes) {
     cuda::Address address = 0;
     const size_t size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
@@ -211,9 +219,7 @@ void CudaDevice::allocate(std::span<const int64_t> segment_bytes) {
     if (status != cuda::kSuccess) {
       const char* name = nullptr;
       api_.cuGetErrorName(status, &name);
-      throw DeviceError(fmt::format(
-          "cuda: cannot allocate a segment of {} bytes (arena {} bytes, device memory {} bytes): {}", bytes,
-          std::accumulate(segment_bytes.begin(), segment_bytes.end(), int64_t{0}), target_.memory, name ? name : "?"));
+      refuse(fmt::format("; a segment of {} bytes cannot be had: {}", bytes, name ? name : "?"));
     }
     ++counters().allocations;
     segments_.push_back(address);
@@ -284,6 +290,19 @@ cuda::Address CudaDevice::address(const Buffer& b) const {
                   b.offset + b.bytes <= segment_bytes_[s],
               "bytes {} + {} of segment {} are outside of the arena", b.offset, b.bytes, b.segment);
   return segments_[s] + static_cast<uint64_t>(b.offset);
+}
+
+void CudaDevice::note(const std::string& library, const std::string& node) {
+  Lacking& l = lacking_[library];
+  if (l.nodes++ == 0) l.first = node;
+}
+
+std::vector<std::string> CudaDevice::notes() const {
+  std::vector<std::string> out;
+  for (const auto& [library, l] : lacking_)
+    out.push_back(fmt::format("{} has nothing for {} node{}, own kernels run ({}{})", library, l.nodes,
+                              l.nodes == 1 ? "" : "s", l.nodes == 1 ? "" : "the first: ", l.first));
+  return out;
 }
 
 std::unique_ptr<Kernel> CudaDevice::bind(std::string_view name, std::vector<KernelCall> calls, const KernelArgs& args) {

@@ -2,6 +2,8 @@
 // host memory, whole Programs as CUDA graphs.
 #pragma once
 
+#include <array>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -69,6 +71,7 @@ class CudaDevice final : public Device {
   ~CudaDevice() override;
 
   const Target& target() const override { return target_; }
+  int64_t free_memory() override;
   void allocate(std::span<const int64_t> segment_bytes) override;
   Stream& stream(Lane lane) override { return lane == Lane::compute ? *compute_ : *transfer_; }
   std::unique_ptr<Event> make_event() override;
@@ -87,10 +90,15 @@ class CudaDevice final : public Device {
   // it, not where it was launched.
   void check(int status, const char* call) const;
   void set_running(const std::string& program) { running_ = &program; }  // kept as long as it may fail
+  const std::array<int64_t, 3>& largest_grid() const { return largest_grid_; }
   cuda::Address address(const Buffer&) const;  // InternalError when the buffer does not lie within the arena
 
-  // Launches of the calls with their arguments in place. `name` appears in profiles. DeviceError when a grid is larger
-  // than the device's.
+  // A node for which the library has nothing, in words: notes() gives one line per library.
+  void note(const std::string& library, const std::string& node);
+  std::vector<std::string> notes() const override;
+
+  // Launches of the calls with their arguments in place. `name` appears in profiles. DeviceError when a grid has more
+  // blocks than the device runs in one launch.
   std::unique_ptr<Kernel> bind(std::string_view name, std::vector<KernelCall>, const KernelArgs&);
 
  private:
@@ -98,6 +106,7 @@ class CudaDevice final : public Device {
   cuda::DeviceId id_ = 0;
   Target target_;
   std::string label_;  // "cuda:0 (NVIDIA A100)"
+  std::array<int64_t, 3> largest_grid_{};
   const std::string* running_ = nullptr;
   cuda::Context context_ = nullptr;
   std::unique_ptr<CudaLibrary> library_;
@@ -105,6 +114,11 @@ class CudaDevice final : public Device {
   std::vector<cuda::Address> segments_;
   std::vector<int64_t> segment_bytes_;
   std::vector<void*> staging_;
+  struct Lacking {
+    int64_t nodes = 0;
+    std::string first;
+  };
+  std::map<std::string, Lacking> lacking_;  // by library
   cuda::LtHandle cublaslt_ = nullptr;
   cuda::DnnHandle cudnn_ = nullptr;
 };

@@ -10,7 +10,7 @@ namespace {
 
 // Vendor libraries may use this much per launch: what NVIDIA recommends for Hopper and later, and for the others.
 constexpr int64_t kWorkspaceHopper = int64_t{32} << 20, kWorkspace = int64_t{8} << 20;
-constexpr int kOldest = 70;  // compute capability 7.0: the first with tensor cores
+constexpr int kHopper = 90;
 
 int attribute(const cuda::Api& api, int what, cuda::DeviceId id) {
   int value = 0;
@@ -22,7 +22,17 @@ int attribute(const cuda::Api& api, int what, cuda::DeviceId id) {
 
 std::string CudaInfo::architecture() const { return fmt::format("sm_{}{}", major, minor); }
 
-bool CudaInfo::usable() const { return major * 10 + minor >= kOldest; }
+bool CudaInfo::usable() const { return major * 10 + minor >= kOldestCapability; }
+
+std::string CudaInfo::too_old() const {
+  return fmt::format("compute capability {}.{}; {}.{} or newer is needed", major, minor, kOldestCapability / 10,
+                     kOldestCapability % 10);
+}
+
+void set_capability(Target& t, int capability) {
+  t.capability = capability;
+  t.library_workspace = capability >= kHopper ? kWorkspaceHopper : kWorkspace;
+}
 
 std::string cuda_driver_text(const cuda::Api& api) {
   int version = 0;
@@ -66,14 +76,15 @@ std::vector<CudaInfo> cuda_devices(const cuda::Api& api, std::string* reason) {
     d.major = attribute(api, cuda::kComputeMajor, d.id);
     d.minor = attribute(api, cuda::kComputeMinor, d.id);
     d.multiprocessors = attribute(api, cuda::kMultiprocessors, d.id);
+    d.largest_grid = {attribute(api, cuda::kMaxGridX, d.id), attribute(api, cuda::kMaxGridY, d.id),
+                      attribute(api, cuda::kMaxGridZ, d.id)};
     d.clock_khz = attribute(api, cuda::kClockRate, d.id);
     d.memory_clock_khz = attribute(api, cuda::kMemoryClockRate, d.id);
     d.memory_bus_bits = attribute(api, cuda::kMemoryBusWidth, d.id);
     all.push_back(std::move(d));
   }
   if (std::ranges::all_of(all, [](const CudaInfo& d) { return !d.usable(); })) {
-    why =
-        fmt::format("{} has compute capability {}.{}; 7.0 or newer is needed", all[0].name, all[0].major, all[0].minor);
+    why = fmt::format("{} has {}", all[0].name, all[0].too_old());
     return {};
   }
   return all;
@@ -85,12 +96,11 @@ Target cuda_target(const cuda::Api& api, const CudaInfo* info) {
   t.dtypes.assign(std::begin(kAllDTypes), std::end(kAllDTypes));
   t.alignment = 256;
   t.host_memory = false;
-  t.library_workspace = kWorkspace;
+  set_capability(t, info ? info->major * 10 + info->minor : 0);
   t.gradient_epilogues = api.cublaslt_missing.empty() || !info ? kGeluColumns : 0;
   if (!info) return t;
   t.memory = t.largest_allocation = info->memory;
   t.threads = info->multiprocessors;
-  if (info->major >= 9) t.library_workspace = kWorkspaceHopper;
   if (!api.cublaslt_missing.empty()) t.missing.push_back({"cublaslt", api.cublaslt_missing});
   if (!api.cudnn_missing.empty()) t.missing.push_back({"cudnn", api.cudnn_missing});
   return t;
@@ -103,8 +113,8 @@ double peak_flops(const CudaInfo& d, CudaMath math) {
     double f32, tf32, f16, f64;
   };
   static constexpr Row kRows[] = {
-      {70, 64, 0, 512, 32},   {75, 64, 0, 512, 2},        {80, 64, 512, 1024, 64},    {86, 128, 256, 512, 2},
-      {89, 128, 256, 512, 2}, {90, 128, 1024, 2048, 128}, {100, 128, 2048, 4096, 64}, {120, 128, 256, 512, 2},
+      {75, 64, 0, 512, 2},        {80, 64, 512, 1024, 64},    {86, 128, 256, 512, 2},  {89, 128, 256, 512, 2},
+      {90, 128, 1024, 2048, 128}, {100, 128, 2048, 4096, 64}, {120, 128, 256, 512, 2},
   };
   const Row* row = &kRows[0];
   for (const Row& r : kRows)

@@ -1,6 +1,7 @@
 // What the driver says about devices, as C++ values.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -15,9 +16,11 @@ struct CudaInfo {
   int64_t memory = 0;
   int major = 0, minor = 0;  // compute capability
   int multiprocessors = 0;
+  std::array<int64_t, 3> largest_grid{};  // blocks along x, y, z
   int clock_khz = 0, memory_clock_khz = 0, memory_bus_bits = 0;
   std::string architecture() const;  // "sm_80"
   bool usable() const;               // new enough
+  std::string too_old() const;       // what is said of it otherwise
 };
 
 std::string cuda_driver_text(const cuda::Api&);  // "CUDA 12.4"
@@ -25,6 +28,9 @@ std::string cuda_driver_text(const cuda::Api&);  // "CUDA 12.4"
 // All devices in the driver's order: number i is "cuda:i". Empty, with a reason, where there are none.
 std::vector<CudaInfo> cuda_devices(const cuda::Api&, std::string* reason = nullptr);
 
+constexpr int kOldestCapability = 75;  // the oldest that NVRTC 13 compiles for
+// What a card of this compute capability (times 10) changes of a target: the workspace of libraries.
+void set_capability(Target&, int capability);
 // Without native_ops. `info` null: a device that is not there, with usual limits.
 Target cuda_target(const cuda::Api&, const CudaInfo* info);
 

@@ -4,6 +4,7 @@
 #include "backend/cuda/cuda_attention.h"
 #include "backend/cuda/cuda_conv.h"
 #include "backend/cuda/cuda_device.h"
+#include "backend/cuda/cuda_fallback.h"
 #include "backend/cuda/cuda_matmul.h"
 #include "backend/kernels/node_calls.h"
 
@@ -25,6 +26,7 @@ KernelTable make_table() {
   std::vector<KernelTable::Row> rows = cuda_matmul_rows();
   for (const KernelTable::Row& r : cuda_conv_rows()) rows.push_back(r);
   for (const KernelTable::Row& r : cuda_attention_rows()) rows.push_back(r);
+  for (const KernelTable::Row& r : cuda_direct_rows()) rows.push_back(r);
   for (const KernelTable::Row& r : node_candidates<CudaBinder>()) rows.push_back(r);
   return KernelTable(std::move(rows));
 }

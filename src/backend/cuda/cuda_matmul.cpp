@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/cuda/cuda_fallback.h"
 #include "backend/kernels/loop_calls.h"
 #include "base/checked.h"
 #include "ops/matmul.h"
@@ -69,7 +70,9 @@ std::unique_ptr<CudaMatmul> CudaMatmul::make_if_offered(CudaDevice& device, cons
                                                         const Operands& at) {
   std::unique_ptr<CudaMatmul> made(new CudaMatmul(device, spec, at, Unchosen{}));
   int status = 0;
-  return made->choose(&status) ? std::move(made) : nullptr;
+  if (made->choose(&status)) return made;
+  if (status != cuda::kLtNotSupported) cuda::check_cublaslt(device.api(), status, "cublasLtMatmulAlgoGetHeuristic");
+  return nullptr;
 }
 
 CudaMatmul::Descriptors::~Descriptors() {
@@ -154,7 +157,7 @@ void CudaMatmul::run(cuda::StreamHandle stream) const {
 
 namespace {
 
-CudaMatmulSpec spec_of(DType t, const Types& in, const MatmulParams& p) {
+CudaMatmulSpec spec_of(const Site& site, DType t, const Types& in, const MatmulParams& p) {
   const MatmulDims d = matmul_dims(in[0].shape, in[1].shape, p);
   CudaMatmulSpec s;
   s.batch = d.batch;
@@ -164,11 +167,11 @@ CudaMatmulSpec spec_of(DType t, const Types& in, const MatmulParams& p) {
   s.trans_a = p.trans_a;
   s.trans_b = p.trans_b;
   s.type = cuda_data_type(t);
-  s.tf32 = t == DType::f32 && tf32_allowed();
+  s.tf32 = t == DType::f32 && tf32_allowed(site.target);
   return s;
 }
 
-std::string check(const Site& site, const CudaMatmulSpec& s) {
+std::string check_matmul(const Site& site, const CudaMatmulSpec& s) {
   if (std::string reason = library_reason(site.target, "cublaslt"); !reason.empty()) return reason;
   if (s.type < 0) return "cuBLASLt has no product of this type";
   constexpr int64_t kMost = 2147483647;
@@ -177,32 +180,33 @@ std::string check(const Site& site, const CudaMatmulSpec& s) {
   return "";
 }
 
-std::string accepts(const Site& s) { return check(s, spec_of(s.out[0].dtype, s.in, s.node.get<MatmulParams>())); }
+std::string accepts_matmul(const Site& s) {
+  return check_matmul(s, spec_of(s, s.out[0].dtype, s.in, s.node.get<MatmulParams>()));
+}
 
 // Splitting the sum over k needs room for partial results; more than a few copies of the result never pays.
 int64_t workspace_for(const Target& target, const CudaMatmulSpec& s) {
   return std::min(target.library_workspace, round_up(8 * s.batch * s.m * s.n * type_bytes(s.type), 256));
 }
 
-int64_t workspace(const Site& s) {
-  return workspace_for(s.target, spec_of(s.out[0].dtype, s.in, s.node.get<MatmulParams>()));
+// Enough for what runs where cuBLASLt has no algorithm, too.
+int64_t matmul_workspace(const Site& s) {
+  return std::max(workspace_for(s.target, spec_of(s, s.out[0].dtype, s.in, s.node.get<MatmulParams>())),
+                  round_up(fallback_workspace(s), 256));
 }
 
 class MatmulKernel final : public Kernel {
  public:
-  MatmulKernel(CudaDevice& device, std::unique_ptr<CudaMatmul> matmul, std::unique_ptr<Kernel> rest)
-      : device_(device), matmul_(std::move(matmul)), rest_(std::move(rest)) {}
+  MatmulKernel(CudaDevice& device, std::unique_ptr<CudaMatmul> matmul) : device_(device), matmul_(std::move(matmul)) {}
   void run(Stream& stream) override {
     device_.enter();
     const CudaRange range(device_.api(), "matmul");
     matmul_->run(as_cuda(stream).handle());
-    if (rest_) rest_->run(stream);
   }
 
  private:
   CudaDevice& device_;
   std::unique_ptr<CudaMatmul> matmul_;
-  std::unique_ptr<Kernel> rest_;  // of a chain, over the product
 };
 
 CudaMatmul::Operands operands(const CudaDevice& d, const Buffer& a, const Buffer& b, const Buffer& out,
@@ -216,12 +220,15 @@ CudaMatmul::Operands operands(const CudaDevice& d, const Buffer& a, const Buffer
   return at;
 }
 
-std::unique_ptr<Kernel> bind(Device& d, const Site& s, const KernelArgs& args) {
+std::unique_ptr<Kernel> bind_matmul(Device& d, const Site& s, const KernelArgs& args) {
   CudaDevice& device = as_cuda(d);
-  auto matmul = std::make_unique<CudaMatmul>(
-      device, spec_of(s.out[0].dtype, s.in, s.node.get<MatmulParams>()),
-      operands(device, args.in[0], args.in[1], args.out[0], args.workspace, args.workspace.bytes));
-  return std::make_unique<MatmulKernel>(device, std::move(matmul), nullptr);
+  const CudaMatmulSpec spec = spec_of(s, s.out[0].dtype, s.in, s.node.get<MatmulParams>());
+  auto matmul = CudaMatmul::make_if_offered(
+      device, spec, operands(device, args.in[0], args.in[1], args.out[0], args.workspace, args.workspace.bytes));
+  if (!matmul)
+    return bind_fallback(device, s, args, "cuBLASLt",
+                         fmt::format("no algorithm within {} bytes of workspace", args.workspace.bytes));
+  return std::make_unique<MatmulKernel>(device, std::move(matmul));
 }
 
 // --- a product and the chain behind it
@@ -238,7 +245,7 @@ std::optional<ChainPlan> plan_chain(const Site& site, bool absorb, std::string* 
   if (!chain) return std::nullopt;
   ChainPlan p{std::move(*chain), {}};
   CudaMatmulSpec& s = p.spec;
-  s = spec_of(p.chain.head_out.dtype, p.chain.head_in, p.chain.head.get<MatmulParams>());
+  s = spec_of(site, p.chain.head_out.dtype, p.chain.head_in, p.chain.head.get<MatmulParams>());
   s.bias = p.chain.bias >= 0;
   s.add_c = p.chain.residual >= 0;
   s.activation = p.chain.activation;
@@ -248,7 +255,7 @@ std::optional<ChainPlan> plan_chain(const Site& site, bool absorb, std::string* 
     s.bias_gradient = p.chain.summed < 0    ? BiasGradient::of_d
                       : p.chain.summed == 0 ? BiasGradient::of_a
                                             : BiasGradient::of_b;
-  *reason = check(site, s);
+  *reason = check_matmul(site, s);
   if (reason->empty() && s.type == cuda::kR64F && epilogue_of(s) != cuda::kEpilogueDefault)
     *reason = "cuBLASLt has no epilogues in f64";
   if (reason->empty() && (s.keep_input || s.gelu_gradient) && s.n % kGeluColumns != 0)
@@ -257,47 +264,49 @@ std::optional<ChainPlan> plan_chain(const Site& site, bool absorb, std::string* 
   return p;
 }
 
-std::string accepts_chain(const Site& s) {
+std::string accepts_matmul_chain(const Site& s) {
   std::string reason;
   return plan_chain(s, true, &reason) ? "" : reason;
 }
 
 // Room for the loop of the chain as planned, and of the one that runs where the library has no such epilogue.
-int64_t workspace_chain(const Site& s) {
+int64_t matmul_chain_workspace(const Site& s) {
   std::string reason;
   int64_t loop = 0;
   for (const bool absorb : {true, false})
     if (const auto p = plan_chain(s, absorb, &reason); p && p->chain.loop)
       loop = std::max(loop, loop_workspace(make_nest(*p->chain.loop)));
-  return workspace_for(s.target, plan_chain(s, true, &reason)->spec) + loop;
+  return matmul_workspace(plan_chain(s, true, &reason)->chain.head_site(s)) + loop;
 }
 
-std::unique_ptr<Kernel> bind_chain(Device& d, const Site& s, const KernelArgs& args) {
+std::unique_ptr<Kernel> bind_matmul_chain(Device& d, const Site& s, const KernelArgs& args) {
   CudaDevice& device = as_cuda(d);
   std::string reason;
   for (const bool absorb : {true, false}) {
     const auto p = plan_chain(s, absorb, &reason);
     if (!p) break;
-    const auto in = [&](int i) { return i < 0 ? 0 : device.address(args.in[static_cast<size_t>(i)]); };
-    const auto out = [&](int i) { return device.address(args.out[static_cast<size_t>(i)]); };
     const HeadChain& c = p->chain;
-    const Buffer& product = args.out[static_cast<size_t>(c.output)];
-    CudaMatmul::Operands at =
-        operands(device, args.in[static_cast<size_t>(c.inputs[0])], args.in[static_cast<size_t>(c.inputs[1])], product,
-                 args.workspace, workspace_for(s.target, p->spec));
-    at.c = in(c.residual);
-    at.bias = c.bias_gradient >= 0 ? out(c.bias_gradient) : in(c.bias);
-    at.aux = c.gelu_input >= 0 ? out(c.gelu_input) : in(c.slope_input);
-    // Whether the library has an algorithm is known on the card only; every epilogue can be done without it.
-    std::unique_ptr<CudaMatmul> matmul = absorb && epilogue_of(p->spec) != cuda::kEpilogueDefault
-                                             ? CudaMatmul::make_if_offered(device, p->spec, at)
-                                             : std::make_unique<CudaMatmul>(device, p->spec, at);
-    if (!matmul) continue;
-    std::unique_ptr<Kernel> rest;
-    if (c.loop)
-      rest = device.bind("fused", loop_calls(make_nest(*c.loop), LaunchStyle::wide),
-                         loop_args(c, args, at.workspace_bytes));
-    return std::make_unique<MatmulKernel>(device, std::move(matmul), std::move(rest));
+    const int64_t head_bytes = matmul_workspace(c.head_site(s));
+    std::unique_ptr<Kernel> head;
+    if (epilogue_of(p->spec) == cuda::kEpilogueDefault && !p->spec.add_c) {
+      head = bind_matmul(d, c.head_site(s), head_args(c, args, head_bytes));
+    } else {
+      const auto in = [&](int i) { return i < 0 ? 0 : device.address(args.in[static_cast<size_t>(i)]); };
+      const auto out = [&](int i) { return device.address(args.out[static_cast<size_t>(i)]); };
+      CudaMatmul::Operands at =
+          operands(device, args.in[static_cast<size_t>(c.inputs[0])], args.in[static_cast<size_t>(c.inputs[1])],
+                   args.out[static_cast<size_t>(c.output)], args.workspace, head_bytes);
+      at.c = in(c.residual);
+      at.bias = c.bias_gradient >= 0 ? out(c.bias_gradient) : in(c.bias);
+      at.aux = c.gelu_input >= 0 ? out(c.gelu_input) : in(c.slope_input);
+      // Whether the library has an algorithm is known on the card only; every epilogue can be done without it.
+      auto matmul = CudaMatmul::make_if_offered(device, p->spec, at);
+      if (!matmul) continue;
+      head = std::make_unique<MatmulKernel>(device, std::move(matmul));
+    }
+    if (!c.loop) return head;
+    return in_order(std::move(head), device.bind("fused", loop_calls(make_nest(*c.loop), LaunchStyle::wide),
+                                                 loop_args(c, args, head_bytes)));
   }
   throw DeviceError(fmt::format("cuda: cuBLASLt {} has no algorithm for the epilogue of {}{}{}",
                                 device.api().cublasLtGetVersion(), s.node.origin, reason.empty() ? "" : ": ", reason));
@@ -306,8 +315,9 @@ std::unique_ptr<Kernel> bind_chain(Device& d, const Site& s, const KernelArgs& a
 }  // namespace
 
 std::vector<KernelTable::Row> cuda_matmul_rows() {
-  return {{"matmul", {"cublaslt", accepts, workspace, bind}},
-          {"fused", {"cublaslt_chain", accepts_chain, workspace_chain, bind_chain}}};
+  return {
+      {"matmul", {"cublaslt", accepts_matmul, matmul_workspace, bind_matmul, kFallbackName}},
+      {"fused", {"cublaslt_chain", accepts_matmul_chain, matmul_chain_workspace, bind_matmul_chain, kFallbackName}}};
 }
 
 }  // namespace lathe

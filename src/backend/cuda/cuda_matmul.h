@@ -39,7 +39,7 @@ class CudaMatmul {
   };
   // DeviceError when the library offers no algorithm within the workspace.
   CudaMatmul(CudaDevice&, const CudaMatmulSpec&, const Operands&);
-  // Null instead.
+  // Null instead; DeviceError for other failures.
   static std::unique_ptr<CudaMatmul> make_if_offered(CudaDevice&, const CudaMatmulSpec&, const Operands&);
   void run(cuda::StreamHandle) const;
 

@@ -34,6 +34,18 @@ bool tf32_allowed() {
   return v && std::string_view(v) == "1";
 }
 
+namespace {
+constexpr int kAmpere = 80;  // the first with TF32 and bf16
+bool before_ampere(const Target& t) { return t.capability > 0 && t.capability < kAmpere; }
+}  // namespace
+
+bool tf32_allowed(const Target& t) { return tf32_allowed() && !before_ampere(t); }
+
+std::string tensor_core_reason(const Target& t, DType type) {
+  if (type != DType::bf16 || !before_ampere(t)) return "";
+  return fmt::format("bf16 needs compute capability 8.0, the card has {}.{}", t.capability / 10, t.capability % 10);
+}
+
 std::string library_reason(const Target& t, std::string_view library) {
   const auto at = std::ranges::find(t.missing, library, &Target::Missing::library);
   return at == t.missing.end() ? "" : at->reason;
@@ -199,6 +211,32 @@ std::optional<HeadChain> head_chain(const Node& fused, std::string_view op, bool
   c.loop = lower_loop(rest, reason);
   if (!c.loop) return std::nullopt;
   return c;
+}
+
+KernelArgs head_args(const HeadChain& c, const KernelArgs& node, int64_t head_workspace) {
+  KernelArgs args{{node.out[static_cast<size_t>(c.output)]}, {}, node.workspace};
+  for (const int i : c.inputs) args.in.push_back(node.in[static_cast<size_t>(i)]);
+  args.workspace.bytes = head_workspace;
+  return args;
+}
+
+std::unique_ptr<Kernel> in_order(std::unique_ptr<Kernel> first, std::unique_ptr<Kernel> second) {
+  class InOrder final : public Kernel {
+   public:
+    InOrder(std::unique_ptr<Kernel> a, std::unique_ptr<Kernel> b) : first_(std::move(a)), second_(std::move(b)) {}
+    void prepare() override {
+      first_->prepare();
+      second_->prepare();
+    }
+    void run(Stream& stream) override {
+      first_->run(stream);
+      second_->run(stream);
+    }
+
+   private:
+    std::unique_ptr<Kernel> first_, second_;
+  };
+  return std::make_unique<InOrder>(std::move(first), std::move(second));
 }
 
 KernelArgs loop_args(const HeadChain& c, const KernelArgs& node, int64_t head_workspace) {

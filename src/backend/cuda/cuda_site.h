@@ -14,6 +14,9 @@ int cudnn_data_type(DType);  // cuda::DnnDataType; -1: none
 // LATHE_TF32=1: f32 products may run on tensor cores with inputs rounded to TF32. Faster, not what the reference
 // computes; opt-in.
 bool tf32_allowed();
+bool tf32_allowed(const Target&);  // and the card has it
+// Why its tensor cores do not take the type; "" when they do. cuDNN has engines for no other 16-bit type than theirs.
+std::string tensor_core_reason(const Target&, DType);
 // Why the library cannot be used on the target; "" when it can.
 std::string library_reason(const Target&, std::string_view library);
 // A fused node of kind `op`: that op (the head) on inputs of the node, then elementwise work on its result.
@@ -31,6 +34,7 @@ struct HeadChain {
   int slope_input = -1;    // input z of the node: the product is multiplied by gelu_slope(z)
   int bias_gradient = -1;  // output of the node: a sum over the rows of `output`, or over k of the operand `summed`
   int summed = -1;         // 0 or 1
+  Site head_site(const Site& s) const { return {head, head_in, {head_out}, s.target}; }
   bool has_gradient() const { return gelu_input >= 0 || slope_input >= 0 || bias_gradient >= 0; }
   // The rest: over the node's inputs and, as one more, what is in `output`, which it may overwrite.
   std::optional<LoopProgram> loop;
@@ -39,7 +43,11 @@ struct HeadChain {
 // nullopt, with the reason, for other nodes. `absorb`: the head can add a bias and a residual, apply an activation, and
 // compute the gradient forms.
 std::optional<HeadChain> head_chain(const Node& fused, std::string_view op, bool absorb, std::string* reason);
-// Arguments of the chain's loop; the head has the first bytes of the workspace.
+// Arguments of the head alone and of the chain's loop; the head has the first bytes of the workspace.
+KernelArgs head_args(const HeadChain&, const KernelArgs& node, int64_t head_workspace);
 KernelArgs loop_args(const HeadChain&, const KernelArgs& node, int64_t head_workspace);
+
+// One kernel that runs both.
+std::unique_ptr<Kernel> in_order(std::unique_ptr<Kernel> first, std::unique_ptr<Kernel> second);
 
 }  // namespace lathe

@@ -29,7 +29,8 @@
 #define LOCAL __shared__
 #define LOCAL_POINTER
 #define DEVICE static __device__ inline
-#define GROUP_ID(d) ((long)((d) == 0 ? blockIdx.x : (d) == 1 ? blockIdx.y : blockIdx.z))
+#define GRID_GROUP(d) ((long)((d) == 0 ? blockIdx.x : (d) == 1 ? blockIdx.y : blockIdx.z))
+#define GROUP_ID(d) GRID_GROUP(d)  // fold_grid (cuda_grid.h) puts another in its place
 #define LOCAL_ID ((int)threadIdx.x)
 #define BARRIER() __syncthreads()
 #define MUL_HI(a, b) __umulhi(a, b)

@@ -235,6 +235,36 @@ std::vector<NodeRow> node_rows() {
   return rows;
 }
 
+namespace {
+std::vector<Product> direct_products(const Site& s) {
+  const Site wide = wide_site(s);
+  std::vector<Product> products;
+  if (s.node.is("matmul"))
+    products = matmul_products(wide);
+  else if (s.node.is("conv2d"))
+    products = conv_products<ConvPass::forward>(wide);
+  else if (s.node.is("conv2d_dx"))
+    products = conv_products<ConvPass::dx>(wide);
+  else if (s.node.is("conv2d_dw"))
+    products = conv_products<ConvPass::dw>(wide);
+  else
+    LATHE_CHECK(false, "{} is no product", s.node.op->name());
+  const DType t = s.out[0].dtype;
+  if (is_16bit(t))
+    for (Product& p : products) {
+      p.stored = t;
+      p.c.dtype = p.a.dtype = p.b.dtype = t;
+    }
+  return products;
+}
+}  // namespace
+
+int64_t direct_product_workspace(const Site& s) { return product_bytes<direct_products>(s); }
+
+std::vector<KernelCall> direct_product_calls(const Site& s, const ProductTiles& tiles) {
+  return calls_of_products<direct_products>(s, tiles);
+}
+
 std::vector<KernelCall> node_calls(const Site& s, const ProductTiles& tiles) {
   for (const NodeRow& row : node_rows())
     if (row.op == s.node.op->name() && node_kinds()[row.kind].accepts(s).empty())

@@ -30,6 +30,20 @@ class ProductText {
     std::string kind = fmt::format("{}{}{}{}", p_.a_image ? "_a_image" : "", p_.b_image ? "_b_image" : "",
                                    p_.b_taps ? "_b_taps" : "", p_.c_grid ? "_c_grid" : "");
     define("REAL", type);
+    if (p_.stored) {
+      LATHE_CHECK(!narrow && !p_.epilogue, "a product of {}", to_string(*p_.stored));
+      const auto macro = [&](const char* name, auto convert) {
+        define(fmt::format("{}(x)", name), convert(*p_.stored, p_.dtype, "(x)"));
+      };
+      define("STORED_IN", std::string(device_type(*p_.stored)));
+      macro("VALUE", device_load);
+      kind += fmt::format("_of_{}", to_string(*p_.stored));
+      if (!to_workspace) {
+        define("STORED_OUT", std::string(device_type(*p_.stored)));
+        macro("ROUNDED", device_store);
+        kind += "_rounded";
+      }
+    }
     if (p_.a_image) define("A_IMAGE", "");
     if (p_.b_image) define("B_IMAGE", "");
     if (p_.b_taps) define("B_TAPS", "");
@@ -156,7 +170,7 @@ LoopNest sum_of_splits(const Product& p, int64_t splits) {
   n.reduce_instr = 0;
   n.reduce_dtype = p.dtype;
   n.tail = {{.op = ScalarOp::arg, .a = kReducedArg, .dtype = p.dtype, .from = p.dtype}};
-  n.tail_stores = {{0, p.c.index, p.dtype}};
+  n.tail_stores = {{0, p.c.index, p.stored.value_or(p.dtype)}};
   return n;
 }
 

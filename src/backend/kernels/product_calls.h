@@ -58,7 +58,8 @@ struct ProductEpilogue {
 constexpr int32_t kProductArg = -1;
 
 struct Product {
-  DType dtype = DType::f32;
+  DType dtype = DType::f32;      // in which it sums
+  std::optional<DType> stored;   // of a, b and c where that is another, a 16-bit one; for the wide form alone
   int64_t batch = 1, m = 1, n = 1, k = 1;
   CallArg c, a, b;
   Strides a_strides, b_strides;
