@@ -65,7 +65,8 @@ class Trainer {
                                c_.recipe.name, c_.schedule.samples, c_.schedule.total_steps,
                                c_.schedule.batch * c_.schedule.accumulate, parameter_count(),
                                format_bytes(c_.memory().total()), c_.recipe.device.name));
-    for (const std::string& note : executor_->device().notes()) progress_.note(c_.recipe.device.name + ": " + note);
+    result_.device_notes = executor_->device().notes();
+    for (const std::string& note : result_.device_notes) progress_.note(c_.recipe.device.name + ": " + note);
     if (const int64_t warm = schedule_.warmup_steps; warm > c_.schedule.total_steps)
       progress_.note(fmt::format(
           "warning: schedule.warmup_steps = {}, but the run has {} steps: the learning rate never reaches {}", warm,

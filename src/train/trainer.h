@@ -47,7 +47,8 @@ struct TrainResult {
   double start_cpu_seconds = 0;                         // that processors worked in that time
   DeviceCounters in_steps;  // calls in steps after the first; the waits of evaluations and checkpoints are not in it
   std::string out;
-  std::string device;  // that it ran on
+  std::string device;                     // that it ran on
+  std::vector<std::string> device_notes;  // what it said of the kernels that were bound (Device::notes)
 };
 
 // UserError and DeviceError as they come; DriverError, with the step, when the device is lost in the middle;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "backend/cuda/cuda_backend.h"
 #include "device_training.h"
@@ -48,10 +49,10 @@ const std::vector<std::string> kLibraries{"LD_LIBRARY_PATH=" LATHE_CUDA_SIM_LIBS
 
 test::Outcome train_cnn(const std::string& out, const std::string& device, const std::vector<std::string>& env,
                         const std::vector<std::string>& more) {
-  std::vector<std::string> args{"train", "fashion_mnist", "--device", device, "--out", out};
-  std::vector<std::string> settings{"data.source=synthetic", "data.train_samples=32", "data.test_samples=16",
-                                    "train.batch_size=16",   "train.steps=4",         "train.log_every=1",
-                                    "model.channels=[4, 8]", "model.dense=16"};
+  std::vector<std::string> args{"train", "fashion_mnist", "--device", device, "--out", out, "--json", "--quiet"};
+  std::vector<std::string> settings{"data.source=synthetic", "data.shape=[8, 8, 1]",  "data.train_samples=8",
+                                    "data.test_samples=4",   "train.batch_size=4",    "train.steps=3",
+                                    "train.log_every=1",     "model.channels=[4, 8]", "model.dense=16"};
   settings.insert(settings.end(), more.begin(), more.end());
   for (const std::string& s : settings) args.insert(args.end(), {"--set", s});
   std::vector<std::string> all = kLibraries;
@@ -69,11 +70,17 @@ TEST(CudaTrainFallback, TheRunGoesOnAndSaysSo) {
         train_cnn(dir.path("cuda"), "cuda", {"LATHE_CUDA_SIM_NO_ENGINE=1", "LATHE_CUDA_SIM_NO_ALGORITHM=1"}, {set});
     ASSERT_EQ(r.code, 0) << r.err;
     EXPECT_EQ(r.err.find("cuda_sim:"), std::string::npos) << r.err;
-    for (const char* part : {"cuda: cuDNN has nothing for ", "cuda: cuBLASLt has nothing for ", "own kernels run"})
-      EXPECT_NE(r.out.find(part), std::string::npos) << part << " in: " << r.out;
+    const auto j = nlohmann::json::parse(r.out);
+    EXPECT_EQ(j["memory_predicted"], j["memory_allocated"]);
+    ASSERT_EQ(j["device_notes"].size(), 2u) << r.out;
+    for (size_t i = 0; i < 2; ++i) {
+      const std::string note = j["device_notes"][i];
+      EXPECT_TRUE(note.starts_with(i == 0 ? "cuBLASLt has nothing for " : "cuDNN has nothing for ")) << note;
+      EXPECT_NE(note.find("own kernels run"), std::string::npos) << note;
+    }
     const auto expected = test::losses(dir.path("cpu")), actual = test::losses(dir.path("cuda"));
-    ASSERT_EQ(actual.size(), 4u);
-    for (size_t i = 0; i < 4; ++i)
+    ASSERT_EQ(actual.size(), 3u);
+    for (size_t i = 0; i < 3; ++i)
       EXPECT_NEAR(actual[i], expected[i], (precision == std::string("f32") ? 1e-3 : 2e-2) * (1 + expected[i])) << i;
   }
 }
@@ -87,9 +94,9 @@ TEST(CudaTrainFallback, AnOlderCard) {
       train_cnn(dir.path("cuda"), "cuda", {"LATHE_CUDA_SIM_CAPABILITY=75", "LATHE_TF32=1"}, {"train.precision=bf16"});
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(r.err.find("cuda_sim:"), std::string::npos) << r.err;
-  EXPECT_EQ(r.out.find("has nothing for"), std::string::npos) << r.out;
+  EXPECT_TRUE(nlohmann::json::parse(r.out)["device_notes"].empty()) << r.out;
   const auto expected = test::losses(dir.path("cpu")), actual = test::losses(dir.path("cuda"));
-  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(actual[i], expected[i], 2e-2 * (1 + expected[i])) << i;
+  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(actual[i], expected[i], 2e-2 * (1 + expected[i])) << i;
 
   const auto old =
       test::run_lathe({"devices", "--no-measure"}, {kLibraries[0], kLibraries[1], "LATHE_CUDA_SIM_CAPABILITY=70"});
