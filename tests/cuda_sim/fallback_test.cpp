@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "backend/cuda/cuda_backend.h"
 #include "device_training.h"
@@ -101,6 +103,32 @@ TEST(CudaTrainFallback, AnOlderCard) {
   const auto old =
       test::run_lathe({"devices", "--no-measure"}, {kLibraries[0], kLibraries[1], "LATHE_CUDA_SIM_CAPABILITY=70"});
   EXPECT_NE(old.out.find("compute capability 7.0; 7.5 or newer is needed"), std::string::npos) << old.out;
+}
+
+std::vector<double> loss_scales(const std::string& run) {
+  std::vector<double> out;
+  std::istringstream lines(test::read_file(run + "/metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);)
+    if (const auto j = nlohmann::json::parse(line); j.contains("loss_scale")) out.push_back(j["loss_scale"]);
+  return out;
+}
+
+// The scale of the loss is halved and doubled on the card, while the step is one recorded graph.
+TEST(CudaTrainFallback, LossScaleAdaptsOnTheCard) {
+  const test::TempDir dir;
+  for (const std::string device : {"cpu", "cuda"}) {
+    const auto r = train_cnn(dir.path(device), device, {},
+                             {"train.precision=f16", "train.loss_scale=16777216", "train.loss_scale_growth=2",
+                              "train.steps=16", "optimizer.name=adam"});
+    ASSERT_EQ(r.code, 0) << r.err;
+  }
+  const auto expected = loss_scales(dir.path("cpu")), actual = loss_scales(dir.path("cuda"));
+  ASSERT_EQ(actual.size(), 16u);
+  EXPECT_EQ(actual, expected);
+  EXPECT_LT(actual[15], actual[0]);
+  EXPECT_FALSE(std::ranges::is_sorted(actual, std::greater())) << "it grows, too";
+  const auto want = test::losses(dir.path("cpu")), got = test::losses(dir.path("cuda"));
+  for (size_t i = 0; i < 16; ++i) EXPECT_NEAR(got[i], want[i], 2e-2 * (1 + want[i])) << i;
 }
 
 // Others hold all but a little of the card's memory: nothing is allocated, and the message says what would fit.

@@ -122,7 +122,7 @@ TEST_F(CudaSimFault, UnsupportedType) {
   const auto e = make_step();
   const auto notes = e->device().notes();
   ASSERT_EQ(notes.size(), 1u);
-  EXPECT_NE(notes[0].find("cuBLASLt has nothing for 1 node, own kernels run (matmul of f32[32,32], f32[32,32]"),
+  EXPECT_NE(notes[0].find("cuBLASLt has nothing for 1 node, own kernels run (matmul of f32[32, 32], f32[32, 32]"),
             std::string::npos)
       << notes[0];
   EXPECT_NEAR(run_step(*e, 0, 0.1f), std::exp(0.32f) + 0.1f, 1e-5);

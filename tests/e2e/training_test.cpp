@@ -207,7 +207,7 @@ TEST(Training, LossScaleFindsItsPlace) {
       EXPECT_EQ(train(r, o).steps, kSteps);
       EXPECT_GT(halved, 2);
       EXPECT_GT(doubled, 1);
-      EXPECT_GT(accepted, kSteps / 2);
+      EXPECT_GT(accepted, kSteps / 3);
     }
 }
 
