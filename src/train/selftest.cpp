@@ -105,7 +105,10 @@ std::vector<GraphVerdict> selftest_passes(std::span<const PassEntry> passes, con
 
 namespace {
 
-constexpr double kLossTolerance = 1e-3;  // rounding differs between devices, and steps amplify it
+// Rounding differs between devices, and steps amplify it; those of batch norms over the few values of a tiny twin by a
+// thousand times within five. A wrong gradient shows in the second loss.
+constexpr size_t kEarlySteps = 3;
+constexpr double kLossTolerance = 1e-3, kLaterTolerance = 5e-2;
 
 struct ShortRun {
   std::vector<double> losses, norms;
@@ -144,7 +147,12 @@ ShortRun train_shortly(const Backend& backend, const DeviceOptions& options, con
 
 }  // namespace
 
-bool TrainingCheck::ok() const { return failure.empty() && repeats && loss_error <= kLossTolerance; }
+bool TrainingCheck::ok() const {
+  bool alike = true;
+  for (size_t i = 0; i < loss_errors.size(); ++i)
+    alike = alike && loss_errors[i] <= (i < kEarlySteps ? kLossTolerance : kLaterTolerance);
+  return failure.empty() && repeats && alike;
+}
 
 TrainingCheck check_training(const Recipe& r, const Backend& backend, const DeviceOptions& options, int steps) {
   const DataSpec data = describe_data(r);

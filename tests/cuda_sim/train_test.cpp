@@ -214,7 +214,7 @@ TEST(CudaTrain, SelftestOfTheCard) {
   EXPECT_EQ(r.err.find("cuda_sim:"), std::string::npos) << r.err;
   const auto j = nlohmann::json::parse(r.out);
   EXPECT_EQ(j["failed"], 0);
-  ASSERT_EQ(j["training"].size(), 3u);
+  EXPECT_GE(j["training"].size(), 3u);
   for (const auto& t : j["training"]) {
     EXPECT_TRUE(t["ok"].get<bool>()) << t;
     EXPECT_TRUE(t["repeats"].get<bool>()) << t;
