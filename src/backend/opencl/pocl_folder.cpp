@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -48,9 +48,9 @@ void append_number(std::vector<unsigned char>& bytes, uint64_t n) {
   for (int shift = 0; shift < 64; shift += 8) bytes.push_back(static_cast<unsigned char>(n >> shift));
 }
 
-class Reader {
+class PackedReader {
  public:
-  explicit Reader(const std::vector<unsigned char>& bytes) : bytes_(bytes) {}
+  explicit PackedReader(const std::vector<unsigned char>& bytes) : bytes_(bytes) {}
   bool at_end() const { return at_ == bytes_.size(); }
   bool number(uint64_t& n) {
     if (bytes_.size() - at_ < 8) return false;
@@ -88,7 +88,7 @@ std::vector<unsigned char> pack_files(const std::string& folder, const std::set<
 }
 
 bool unpack_files(const std::string& folder, const std::vector<unsigned char>& bytes, std::set<std::string>* names) {
-  for (Reader in(bytes); !in.at_end();) {
+  for (PackedReader in(bytes); !in.at_end();) {
     std::string_view name, text;
     if (!in.text(name) || !in.text(text)) return false;
     const fs::path relative(name);
