@@ -111,7 +111,8 @@ Json op_matrix() {
       Support support;
       if (!op->has(kView))
         for (const Sample& s : op->samples()) {
-          if (has_type(s, DType::f16)) support.try_sample(*b, target, *op, in_type(s, DType::f16, DType::bf16), DType::bf16);
+          if (has_type(s, DType::f16))
+            support.try_sample(*b, target, *op, in_type(s, DType::f16, DType::bf16), DType::bf16);
           if (!has_type(s, DType::f32)) {
             support.try_sample(*b, target, *op, s, s.inputs.empty() ? DType::f32 : s.inputs[0].type.dtype);
             continue;

@@ -25,9 +25,8 @@ Words training(const std::string& out, int steps, const Words& more, const Words
   Words args{"train", "mlp", "--quiet", "--out", out};
   for (const std::string& s :
        {std::string("data.source=synthetic"), std::string("data.train_samples=96"), std::string("data.test_samples=16"),
-        std::string("train.batch_size=16"), std::string("train.eval_every=0"),
-        std::string("train.log_every=1"), std::string("checkpoint.every_epochs=0"),
-        "train.steps=" + std::to_string(steps)})
+        std::string("train.batch_size=16"), std::string("train.eval_every=0"), std::string("train.log_every=1"),
+        std::string("checkpoint.every_epochs=0"), "train.steps=" + std::to_string(steps)})
     args.insert(args.end(), {"--set", s});
   for (const std::string& s : model) args.insert(args.end(), {"--set", s});
   args.insert(args.end(), more.begin(), more.end());
@@ -247,8 +246,8 @@ TEST_F(Devices, StepsDoNotBlock) {
     std::map<int, std::map<std::string, long>> calls;
     for (const int steps : {16, 40}) {
       const std::string name = model + std::to_string(steps), file = dir.path("counts" + name);
-      const Outcome r = run_lathe(training(dir.path(name), steps, {"--device", "opencl"}, sets),
-                                  with_layer("count:" + file));
+      const Outcome r =
+          run_lathe(training(dir.path(name), steps, {"--device", "opencl"}, sets), with_layer("count:" + file));
       ASSERT_EQ(r.code, 0) << r.err;
       calls[steps] = counts(file);
     }

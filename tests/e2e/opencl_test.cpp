@@ -40,23 +40,23 @@ TEST_F(OpenCl, TrainsTheMlpRecipeLikeTheCpu) {
   for (size_t i = 10; i < 20; ++i) EXPECT_NEAR(opencl[i], cpu[i], 5e-3 * (1 + cpu[i])) << "step " << i + 1;
 }
 
-// Every recipe trains on the device: the first steps agree with the cpu. On a target clamped to a small device the arena
-// lies in several segments, and the bits are the same. The wide form of the kernels, which GPUs run, agrees as well: with
-// groups of 256 work-items in one recipe, of 64 in the other.
+// Every recipe trains on the device: the first steps agree with the cpu. On a target clamped to a small device the
+// arena lies in several segments, and the bits are the same. The wide form of the kernels, which GPUs run, agrees as
+// well: with groups of 256 work-items in one recipe, of 64 in the other.
 TEST_F(OpenCl, TrainsTheOtherRecipesLikeTheCpu) {
   struct Twin {
     std::vector<std::string> recipe;
     std::string items, allocation;  // of the wide form; bytes, less than the arena
   };
-  const std::vector<Twin> twins{
-      {{"fashion_mnist", "--set", "train.batch_size=32", "--set", "train.eval_batch=32", "--set", "data.train_samples=640",
-        "--set", "data.test_samples=200", "--set", "model.channels=[8,16]", "--set", "model.dense=32"},
-       "64",
-       "1048576"},
-      {{"gpt_tiny", "--set", "model.layers=1", "--set", "model.width=32", "--set", "model.sequence=32", "--set",
-        "train.batch_size=4", "--set", "data.test_samples=8"},
-       "256",
-       "262144"}};
+  const std::vector<Twin> twins{{{"fashion_mnist", "--set", "train.batch_size=32", "--set", "train.eval_batch=32",
+                                  "--set", "data.train_samples=640", "--set", "data.test_samples=200", "--set",
+                                  "model.channels=[8,16]", "--set", "model.dense=32"},
+                                 "64",
+                                 "1048576"},
+                                {{"gpt_tiny", "--set", "model.layers=1", "--set", "model.width=32", "--set",
+                                  "model.sequence=32", "--set", "train.batch_size=4", "--set", "data.test_samples=8"},
+                                 "256",
+                                 "262144"}};
   const TempDir dir;
   for (const auto& [recipe, items, allocation] : twins) {
     const std::string clamp = "LATHE_OPENCL_LIMITS=256,32768," + allocation;
@@ -68,7 +68,8 @@ TEST_F(OpenCl, TrainsTheOtherRecipesLikeTheCpu) {
     std::vector<std::string> plan{"plan"};
     plan.insert(plan.end(), recipe.begin(), recipe.end());
     plan.insert(plan.end(), {"--device", "opencl", "--json"});
-    EXPECT_GE(nlohmann::json::parse(run_lathe(plan, {clamp}).out)["segments"].size(), 3u) << "the clamp reaches no limit";
+    EXPECT_GE(nlohmann::json::parse(run_lathe(plan, {clamp}).out)["segments"].size(), 3u)
+        << "the clamp reaches no limit";
     std::map<std::string, std::vector<double>> all;
     for (const auto& [name, env] : forms) {
       const std::string out = dir.path(recipe[0] + name);
@@ -85,7 +86,8 @@ TEST_F(OpenCl, TrainsTheOtherRecipesLikeTheCpu) {
     EXPECT_NE(all["wide"], all["opencl"]) << "another order of sums";
     for (const char* form : {"opencl", "wide"})
       for (size_t i = 0; i < 8; ++i)
-        EXPECT_NEAR(all[form][i], all["cpu"][i], 2e-3 * (1 + all["cpu"][i])) << recipe[0] << " " << form << " step " << i + 1;
+        EXPECT_NEAR(all[form][i], all["cpu"][i], 2e-3 * (1 + all["cpu"][i]))
+            << recipe[0] << " " << form << " step " << i + 1;
   }
 }
 
@@ -120,8 +122,9 @@ TEST_F(OpenCl, TooSmallADeviceIsRefused) {
            {"256,16384,1000000", "narrow", 71, {"opencl:0", "16384 bytes of local memory", "32768"}},
            {"32,32768,1000000", "wide", 71, {"groups of 64 work-items", "runs 32"}},
        }) {
-    const auto r = run_lathe({"selftest", "--device", "opencl", "--op", "iota"},
-                             {fmt::format("LATHE_OPENCL_LIMITS={}", c.limits), fmt::format("LATHE_OPENCL_FORM={}", c.form)});
+    const auto r =
+        run_lathe({"selftest", "--device", "opencl", "--op", "iota"},
+                  {fmt::format("LATHE_OPENCL_LIMITS={}", c.limits), fmt::format("LATHE_OPENCL_FORM={}", c.form)});
     EXPECT_EQ(r.code, c.code) << c.limits << ": " << r.err;
     for (const char* part : c.parts) EXPECT_NE(r.err.find(part), std::string::npos) << part << " in: " << r.err;
   }
@@ -136,7 +139,8 @@ TEST_F(OpenCl, ADamagedKernelCacheIsBuiltAnew) {
   const TempDir dir;
   const std::string cache = dir.path("cache");
   const auto run = [&] {
-    return run_lathe({"selftest", "--device", "opencl", "--op", "iota"}, {"LATHE_CACHE_DIR=" + cache, "POCL_CACHE_DIR="});
+    return run_lathe({"selftest", "--device", "opencl", "--op", "iota"},
+                     {"LATHE_CACHE_DIR=" + cache, "POCL_CACHE_DIR="});
   };
   ASSERT_EQ(run().code, 0);
   const auto files = [&] {
@@ -177,11 +181,11 @@ TEST_F(OpenCl, ManyStartAtOnce) {
     std::vector<std::future<Outcome>> ranks;
     for (int i = 0; i < kRanks; ++i)
       ranks.push_back(std::async(std::launch::async, [&, i] {
-        return run_lathe({"train", "mlp", "--device", "opencl", "--quiet", "--out", dir.path(fmt::format("{}{}", when, i)),
-                          "--set", "data.source=synthetic", "--set", "data.train_samples=64", "--set",
-                          "train.batch_size=16", "--set", "model.hidden=[8]", "--set", "train.steps=3", "--set",
-                          "train.log_every=1"},
-                         {"LATHE_CACHE_DIR=" + dir.path("cache"), "POCL_CACHE_DIR="});
+        return run_lathe(
+            {"train", "mlp", "--device", "opencl", "--quiet", "--out", dir.path(fmt::format("{}{}", when, i)), "--set",
+             "data.source=synthetic", "--set", "data.train_samples=64", "--set", "train.batch_size=16", "--set",
+             "model.hidden=[8]", "--set", "train.steps=3", "--set", "train.log_every=1"},
+            {"LATHE_CACHE_DIR=" + dir.path("cache"), "POCL_CACHE_DIR="});
       }));
     std::vector<std::vector<double>> all;
     for (int i = 0; i < kRanks; ++i) {
@@ -197,8 +201,8 @@ TEST_F(OpenCl, ManyStartAtOnce) {
   EXPECT_EQ(start("warm"), cold);
 }
 
-// A folder of PoCL's that the user has chosen is PoCL's: it ends the program when a file there is damaged. Lathe says which
-// folder that is, and without it all is well.
+// A folder of PoCL's that the user has chosen is PoCL's: it ends the program when a file there is damaged. Lathe says
+// which folder that is, and without it all is well.
 TEST_F(OpenCl, ADamagedCacheOfTheDriverIsNamed) {
   if (!is_pocl()) GTEST_SKIP() << "not PoCL";
   const TempDir dir;
@@ -222,12 +226,13 @@ TEST_F(OpenCl, ADamagedCacheOfTheDriverIsNamed) {
   EXPECT_EQ(run().code, 0);
 }
 
-// tune-device stores what it measured, the next start takes what is stored, were it the worse, and a damaged file is passed
-// by with a warning.
+// tune-device stores what it measured, the next start takes what is stored, were it the worse, and a damaged file is
+// passed by with a warning.
 TEST_F(OpenCl, TunedTilesAreTaken) {
   const TempDir dir;
   const auto tune = [&] {
-    return run_lathe({"bench", "tune-device", "--rounds", "1", "--seconds", "0", "--json"}, {"LATHE_CACHE_DIR=" + dir.path()});
+    return run_lathe({"bench", "tune-device", "--rounds", "1", "--seconds", "0", "--json"},
+                     {"LATHE_CACHE_DIR=" + dir.path()});
   };
   const auto first = tune();
   ASSERT_EQ(first.code, 0) << first.err;

@@ -19,9 +19,9 @@
 namespace {
 
 enum Call { kKernel, kFinish, kWait, kQuery, kBlockingCopy, kBlockingMap, kMap, kMarker, kFlush, kMake, kCalls };
-constexpr const char* kNames[kCalls] = {"clEnqueueNDRangeKernel", "clFinish",           "clWaitForEvents", "clGetEventInfo",
-                                        "blocking_copy",          "blocking_map",       "map",             "marker",
-                                        "clFlush",                "make"};
+constexpr const char* kNames[kCalls] = {
+    "clEnqueueNDRangeKernel", "clFinish", "clWaitForEvents", "clGetEventInfo", "blocking_copy",
+    "blocking_map",           "map",      "marker",          "clFlush",        "make"};
 
 const cl_icd_dispatch* g_driver = nullptr;
 cl_icd_dispatch g_layer;
@@ -85,9 +85,9 @@ cl_int CL_API_CALL read_rect(cl_command_queue queue, cl_mem buffer, cl_bool bloc
 }
 
 cl_int CL_API_CALL write_rect(cl_command_queue queue, cl_mem buffer, cl_bool blocking, const size_t* origin,
-                              const size_t* host_origin, const size_t* region, size_t row, size_t slice, size_t host_row,
-                              size_t host_slice, const void* from, cl_uint count, const cl_event* events,
-                              cl_event* event) {
+                              const size_t* host_origin, const size_t* region, size_t row, size_t slice,
+                              size_t host_row, size_t host_slice, const void* from, cl_uint count,
+                              const cl_event* events, cl_event* event) {
   if (blocking)
     if (const cl_int error = enter(kBlockingCopy)) return error;
   return g_driver->clEnqueueWriteBufferRect(queue, buffer, blocking, origin, host_origin, region, row, slice, host_row,

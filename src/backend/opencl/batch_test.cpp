@@ -119,8 +119,7 @@ std::vector<std::vector<std::byte>> DeviceBatch::run(double tolerance) {
     for (size_t i = 0; i < want.size(); ++i) {
       const Buffer& at = job.args.out[i];
       const auto got = to_values(want[i].type.dtype, arena.data() + at.offset, want[i].type.numel());
-      EXPECT_LE(difference(got, want[i].data), allowed(want[i].type.dtype))
-          << job.label << ", output " << i;
+      EXPECT_LE(difference(got, want[i].data), allowed(want[i].type.dtype)) << job.label << ", output " << i;
       results.emplace_back(arena.begin() + at.offset, arena.begin() + at.offset + at.bytes);
       std::copy_n(arena.begin() + at.offset, at.bytes, expected.begin() + at.offset);
     }

@@ -75,8 +75,8 @@ std::string KernelLibrary::build(const std::vector<Text*>& texts) {
     if (!cached && program) to_cache(key, program.get());
   }
   if (!program)
-    return fmt::format("opencl: {} cannot compile {} kernel text{}: {}", device_text(device_, CL_DEVICE_NAME), texts.size(),
-                       texts.size() == 1 ? "" : "s", log);
+    return fmt::format("opencl: {} cannot compile {} kernel text{}: {}", device_text(device_, CL_DEVICE_NAME),
+                       texts.size(), texts.size() == 1 ? "" : "s", log);
   ++(cached ? cache_hits_ : builds_);
   for (Text* t : texts) t->program = program.get();
   programs_.push_back(std::move(program));

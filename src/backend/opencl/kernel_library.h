@@ -31,7 +31,7 @@ class KernelLibrary {
 
   // PoCL compiles a kernel when it runs for the first time, so that its files are complete only when all have run.
   void ran_first_time(int64_t kernels) { ran_ += kernels; }
-  void keep();                // what has been compiled so far, in the cache
+  void keep();               // what has been compiled so far, in the cache
   void keep_now_and_then();  // when twice as many kernels have run as at the last time: an effort linear in all
 
   int builds() const { return builds_; }          // programs made from source

@@ -37,7 +37,8 @@ void explain_aborts() {
   if (folder.empty()) folder = variable("XDG_CACHE_HOME", "/pocl/kcache");
   if (folder.empty()) folder = variable("HOME", "/.cache/pocl/kcache");
   abort_text = fmt::format(
-      "lathe: error: the program was ended from within, most likely by the OpenCL driver (PoCL); if its lines above name "
+      "lathe: error: the program was ended from within, most likely by the OpenCL driver (PoCL); if its lines above "
+      "name "
       "files of its cache, these are damaged: delete {}\n",
       folder);
   struct sigaction ours = {};
@@ -73,8 +74,7 @@ class OpenClBackend final : public Backend {
           {fmt::format("opencl:{}", list.size()),
            fmt::format("{} ({})", device_text(id.device, CL_DEVICE_NAME), platform_text(id.platform, CL_PLATFORM_NAME)),
            static_cast<int64_t>(device_number<cl_ulong>(id.device, CL_DEVICE_GLOBAL_MEM_SIZE)),
-           fmt::format("{} ({})", device_text(id.device, CL_DRIVER_VERSION),
-                       device_text(id.device, CL_DEVICE_VERSION)),
+           fmt::format("{} ({})", device_text(id.device, CL_DRIVER_VERSION), device_text(id.device, CL_DEVICE_VERSION)),
            !is_cpu(id.device), opencl_unusable(id.device)});
     return list;
   }

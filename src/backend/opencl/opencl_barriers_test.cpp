@@ -1,5 +1,5 @@
-// Every text that has a barrier, at tiny shapes and with small tiles. tests/kernels/oclgrind.py runs these under oclgrind,
-// which sees races and accesses outside of buffers that real devices hide.
+// Every text that has a barrier, at tiny shapes and with small tiles. tests/kernels/oclgrind.py runs these under
+// oclgrind, which sees races and accesses outside of buffers that real devices hide.
 #include <gtest/gtest.h>
 
 #include "backend/opencl/batch_test.h"
@@ -18,12 +18,8 @@ class OpenClBarriers : public ::testing::Test {
  protected:
   void SetUp() override {
     OpenClDeviceOptions options;
-    options.tiles = ProductTiles{.style = LaunchStyle::wide,
-                                 .tile_rows = 16,
-                                 .tile_cols = 16,
-                                 .item_rows = 4,
-                                 .item_cols = 4,
-                                 .wide_depth = 16};
+    options.tiles = ProductTiles{
+        .style = LaunchStyle::wide, .tile_rows = 16, .tile_cols = 16, .item_rows = 4, .item_cols = 4, .wide_depth = 16};
     std::string reason;
     device_ = open_test_device(options, &reason);
     if (!device_) GTEST_SKIP() << reason;

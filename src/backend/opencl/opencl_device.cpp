@@ -72,8 +72,7 @@ class OpenClKernel final : public Kernel {
   // Users that bind and run by themselves leave prepare() out.
   void run(Stream& stream) override {
     prepare();
-    for (Launch& l : launches_)
-      static_cast<OpenClStream&>(stream).launch(l.kernel.get(), l.name, l.global, l.local);
+    for (Launch& l : launches_) static_cast<OpenClStream&>(stream).launch(l.kernel.get(), l.name, l.global, l.local);
     if (!ran_) device_.library().ran_first_time(static_cast<int64_t>(launches_.size()));
     ran_ = true;
   }
@@ -111,9 +110,9 @@ class OpenClKernel final : public Kernel {
     LATHE_CL(cl.clGetKernelWorkGroupInfo(l.kernel.get(), device_.id(), CL_KERNEL_LOCAL_MEM_SIZE, sizeof local, &local,
                                          nullptr));
     if (static_cast<int64_t>(l.local[0]) > limits.group || static_cast<int64_t>(local) > limits.local_bytes)
-      throw DeviceError(fmt::format(
-          "opencl: {} needs groups of {} work-items and {} bytes of local memory, the device has {} and {}", l.name,
-          l.local[0], local, limits.group, limits.local_bytes));
+      throw DeviceError(
+          fmt::format("opencl: {} needs groups of {} work-items and {} bytes of local memory, the device has {} and {}",
+                      l.name, l.local[0], local, limits.group, limits.local_bytes));
     cl_uint i = 0;
     for (const Arg& a : l.args) {
       if (a.base) LATHE_CL(cl.clSetKernelArg(l.kernel.get(), i++, sizeof a.base, &a.base));
@@ -151,7 +150,8 @@ class OpenClStream::Traced {
 bool OpenClEvent::reached() {
   if (!event) return true;
   cl_int status = CL_COMPLETE;
-  LATHE_CL(opencl_api().clGetEventInfo(event.get(), CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, nullptr));
+  LATHE_CL(
+      opencl_api().clGetEventInfo(event.get(), CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, nullptr));
   if (status < 0) check_opencl(status, "a command");
   return status == CL_COMPLETE;
 }
@@ -189,8 +189,7 @@ void OpenClStream::copy(const Buffer& dst, const Buffer& src) {
 void OpenClStream::launch(cl_kernel kernel, const std::string& name, const size_t* global, const size_t* local) {
   ++device_.counters().launches;
   Traced traced(*this, name);
-  LATHE_CL(
-      opencl_api().clEnqueueNDRangeKernel(queue(), kernel, 3, nullptr, global, local, 0, nullptr, traced.slot()));
+  LATHE_CL(opencl_api().clEnqueueNDRangeKernel(queue(), kernel, 3, nullptr, global, local, 0, nullptr, traced.slot()));
 }
 
 void OpenClStream::append_spans(std::vector<OpenClSpan>& spans) const {
@@ -237,8 +236,8 @@ OpenClDevice::OpenClDevice(const OpenClDeviceOptions& options, Target target)
       transfer_(*this, Lane::transfer, context_.get(), id_.device, options.trace) {
   const int items = group_items(tiles_.style);
   if (limits_.group < items)
-    throw DeviceError(fmt::format("opencl: this form of the kernels needs groups of {} work-items, the device runs {}", items,
-                                  limits_.group));
+    throw DeviceError(fmt::format("opencl: this form of the kernels needs groups of {} work-items, the device runs {}",
+                                  items, limits_.group));
   const std::string reason = check_tiles(tiles_, limits_.group, limits_.local_bytes);
   LATHE_USER_CHECK(reason.empty(), "opencl: tiles: {}", reason);
 }
@@ -265,10 +264,10 @@ void OpenClDevice::write_trace() const {
   const char* before = "[\n";
   try {
     for (const OpenClSpan& s : spans()) {
-      const std::string line =
-          fmt::format("{}{{\"ph\": \"X\", \"pid\": 0, \"tid\": \"{}\", \"name\": \"{}\", \"ts\": {:.3f}, \"dur\": {:.3f}}}",
-                      before, s.lane == Lane::compute ? "compute" : "transfer", s.what,
-                      static_cast<double>(s.start) * 1e-3, static_cast<double>(s.end - s.start) * 1e-3);
+      const std::string line = fmt::format(
+          "{}{{\"ph\": \"X\", \"pid\": 0, \"tid\": \"{}\", \"name\": \"{}\", \"ts\": {:.3f}, \"dur\": {:.3f}}}", before,
+          s.lane == Lane::compute ? "compute" : "transfer", s.what, static_cast<double>(s.start) * 1e-3,
+          static_cast<double>(s.end - s.start) * 1e-3);
       std::fputs(line.c_str(), file);
       before = ",\n";
     }

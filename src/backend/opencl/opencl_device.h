@@ -65,7 +65,7 @@ class OpenClStream final : public Stream {
 
 struct OpenClDeviceOptions {
   int index = 0;
-  std::optional<LaunchStyle> style;  // of the kernels; usual_style() by default
+  std::optional<LaunchStyle> style;   // of the kernels; usual_style() by default
   std::optional<ProductTiles> tiles;  // by default those of the class of the device
   std::string cache_folder;           // of compiled programs; "": none
   bool pocl_files = false;            // programs are cached as the files of PoCL's folder, not as binaries

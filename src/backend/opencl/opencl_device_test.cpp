@@ -276,11 +276,13 @@ TEST(BinaryCache, ManyWritersOneKey) {
   for (int rank = 0; rank < 8; ++rank)
     ranks.emplace_back([&, rank] {
       for (int i = 0; i < 20; ++i) {
-        cache.store("k", std::vector<unsigned char>(20000 + static_cast<size_t>(rank), static_cast<unsigned char>(rank)));
+        cache.store("k",
+                    std::vector<unsigned char>(20000 + static_cast<size_t>(rank), static_cast<unsigned char>(rank)));
         if (const auto got = cache.load("k")) {
           ++seen;
           const size_t writer = (*got)[0];
-          torn += got->size() != 20000 + writer || std::ranges::any_of(*got, [&](unsigned char c) { return c != writer; });
+          torn +=
+              got->size() != 20000 + writer || std::ranges::any_of(*got, [&](unsigned char c) { return c != writer; });
         }
       }
     });

@@ -101,10 +101,11 @@ OpenClLimits opencl_limits(cl_device_id device) {
     int read = 0;
     if (std::sscanf(text, "%lld,%lld,%lld%n", &group, &local, &allocation, &read) != 3 || text[read] != '\0' ||
         group < 1 || local < 1 || allocation < kLeastAllocation)
-      throw UserError(fmt::format("LATHE_OPENCL_LIMITS: expected work-items,local bytes,allocation bytes, the last at least "
-                                  "{}, got {}",
-                                  kLeastAllocation, text),
-                      Exit::usage);
+      throw UserError(
+          fmt::format("LATHE_OPENCL_LIMITS: expected work-items,local bytes,allocation bytes, the last at least "
+                      "{}, got {}",
+                      kLeastAllocation, text),
+          Exit::usage);
     l.group = std::min<int64_t>(l.group, group);
     l.local_bytes = std::min<int64_t>(l.local_bytes, local);
     l.allocation_bytes = std::min<int64_t>(l.allocation_bytes, allocation);

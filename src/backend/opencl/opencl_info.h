@@ -41,6 +41,6 @@ struct OpenClLimits {
 OpenClLimits opencl_limits(cl_device_id);
 LaunchStyle fitting_style(LaunchStyle, const OpenClLimits&);  // small in place of wide where groups are small
 LaunchStyle usual_style(cl_device_id);                        // of the kernels: narrow on CPUs, wide or small elsewhere
-Target opencl_target(cl_device_id);  // without native_ops
+Target opencl_target(cl_device_id);                           // without native_ops
 
 }  // namespace lathe

@@ -1,5 +1,5 @@
-// Kernels against the reference: large shapes and fused products in the narrow (CPU) and the wide (GPU) form, and in the wide
-// form every sample of every op that the table accepts. The narrow form's samples are run/conformance_test's.
+// Kernels against the reference: large shapes and fused products in the narrow (CPU) and the wide (GPU) form, and in
+// the wide form every sample of every op that the table accepts. The narrow form's samples are run/conformance_test's.
 #include "backend/opencl/opencl_kernels.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,8 @@ Sample as_f64(Sample s) {
 }
 
 template <class F>
-void add_graph(DeviceBatch& batch, const char* label, const std::vector<TensorType>& types, F&& build, double range = 1) {
+void add_graph(DeviceBatch& batch, const char* label, const std::vector<TensorType>& types, F&& build,
+               double range = 1) {
   Builder b("large");
   Values x;
   Sample s{label, {}, nullptr};
@@ -111,8 +112,8 @@ void add_chains(DeviceBatch& batch) {
   const auto f32 = [](Shape s) { return TensorType{DType::f32, s}; };
   add("matmul, bias, gelu", "matmul", {f32({50, 300}), f32({300, 70}), f32({70})},
       [](const Values& x) -> Values { return {gelu(matmul(x[0], x[1]) + x[2])}; });
-  add("batched matmul, residual, two outputs", "matmul", {f32({3, 20, 30}), f32({3, 30, 40}), f32({3, 20, 40}), f32({40})},
-      [](const Values& x) -> Values {
+  add("batched matmul, residual, two outputs", "matmul",
+      {f32({3, 20, 30}), f32({3, 30, 40}), f32({3, 20, 40}), f32({40})}, [](const Values& x) -> Values {
         const Value y = matmul(x[0], x[1]) + x[2];
         return {y, relu(y * x[3])};
       });
@@ -231,8 +232,8 @@ TEST(OpenClKernels, StoredTilesAreTaken) {
   const auto [name, taken] = product_kernel();
   EXPECT_EQ(taken, tiles);
   EXPECT_NE(name, usual_name);
-  const std::string expected = usual.style == LaunchStyle::narrow ? fmt::format("_{}x", tiles.micro_rows)
-                                                                  : fmt::format("_{}x", tiles.tile_rows);
+  const std::string expected =
+      usual.style == LaunchStyle::narrow ? fmt::format("_{}x", tiles.micro_rows) : fmt::format("_{}x", tiles.tile_rows);
   EXPECT_NE(name.find(expected), std::string::npos) << name;
   unsetenv("LATHE_OPENCL_TRACE");
   own.empty() ? unsetenv("LATHE_CACHE_DIR") : setenv("LATHE_CACHE_DIR", own.c_str(), 1);

@@ -1,7 +1,7 @@
-// PoCL compiles into files of a folder and trusts what it finds there: a damaged file aborts the process. So PoCL gets a
-// folder that belongs to this process alone, empty at its start and gone after its end, and what a program needs of it is
-// kept in the BinaryCache, one entry per program: whole, with a hash, safe for many processes.
-// (Programs could be kept as OpenCL's binaries, but asking PoCL 3.1 for them compiles every kernel a second time.)
+// PoCL compiles into files of a folder and trusts what it finds there: a damaged file aborts the process. So PoCL gets
+// a folder that belongs to this process alone, empty at its start and gone after its end, and what a program needs of
+// it is kept in the BinaryCache, one entry per program: whole, with a hash, safe for many processes. (Programs could be
+// kept as OpenCL's binaries, but asking PoCL 3.1 for them compiles every kernel a second time.)
 #pragma once
 
 #include <functional>
@@ -49,8 +49,8 @@ class PoclFolder {
   std::map<std::string, Program> programs_;  // by key
 };
 
-// Sets POCL_CACHE_DIR to the folder of this process while drivers start, which is when PoCL reads it; programs that this
-// one starts do not see it.
+// Sets POCL_CACHE_DIR to the folder of this process while drivers start, which is when PoCL reads it; programs that
+// this one starts do not see it.
 class PoclFolderVariable {
  public:
   PoclFolderVariable();

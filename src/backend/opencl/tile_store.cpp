@@ -16,7 +16,7 @@ namespace {
 
 struct Field {
   const char* name;
-  int ProductTiles::* member;
+  int ProductTiles::*member;
 };
 constexpr std::array<Field, 9> kFields{{{"vector_bytes", &ProductTiles::vector_bytes},
                                         {"micro_rows", &ProductTiles::micro_rows},

@@ -15,11 +15,11 @@ struct TuneRow {
 
 struct TuneReport {
   std::string device;
-  std::vector<TuneRow> rows;   // best first
-  ProductTiles before;         // that runs took until now
+  std::vector<TuneRow> rows;  // best first
+  ProductTiles before;        // that runs took until now
   double before_gflops = 0;
-  int left_out = 0;            // candidates that the time did not allow
-  std::string stored;          // file; "" where it could not be written
+  int left_out = 0;    // candidates that the time did not allow
+  std::string stored;  // file; "" where it could not be written
 };
 
 // `rounds` turns over the candidates. No candidate after the second is compiled once `seconds` have passed. DeviceError
