@@ -37,9 +37,9 @@ class Trace {
   void stop() { on_.store(false, std::memory_order_release); }
   bool on() const { return on_.load(std::memory_order_acquire); }
 
-  int32_t lane(const std::string& name);         // a new one; "NAME 2" when there is one of that name
-  int32_t thread_lane(const char* name);         // of the calling thread; made at the first call, then `name` is ignored
-  int32_t label(const TraceLabel&);              // a new one
+  int32_t lane(const std::string& name);  // a new one; "NAME 2" when there is one of that name
+  int32_t thread_lane(const char* name);  // of the calling thread; made at the first call, then `name` is ignored
+  int32_t label(const TraceLabel&);       // a new one
   int32_t label(const char* name, const char* kind);  // the same number for the same name
   // Any thread. Nothing while it is off.
   void add(int32_t lane, int32_t label, int64_t begin, int64_t end);
@@ -59,8 +59,8 @@ class Trace {
   std::atomic<int32_t> current_{0};
   std::atomic<int64_t> next_{0};
   std::vector<TraceSpan> spans_;
-  int64_t number_;     // of this trace among those of the process
-  std::mutex mutex_;   // of the names
+  int64_t number_;    // of this trace among those of the process
+  std::mutex mutex_;  // of the names
   std::vector<std::string> lanes_;
   std::vector<TraceLabel> labels_;
 };

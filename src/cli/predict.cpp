@@ -101,7 +101,8 @@ void classify_images(const PredictOptions& o) {
   for (const Prediction& p : predict(o.run, o.inputs, o.all_sets(), {}, o.which())) {
     const double best = p.probabilities[static_cast<size_t>(p.label)];
     if (o.json)
-      all.push_back({{"input", p.input}, {"label", p.label}, {"probability", best}, {"probabilities", p.probabilities}});
+      all.push_back(
+          {{"input", p.input}, {"label", p.label}, {"probability", best}, {"probabilities", p.probabilities}});
     else
       fmt::print("{:<40} class {:<4} {:5.1f} %\n", p.input, p.label, 100 * best);
   }
@@ -132,7 +133,8 @@ void add_predict(CLI::App& app, int&) {
   cmd->add_flag("--json", o->json, "Print the result as JSON");
   cmd->footer(
       "Example: lathe predict runs/fashion_mnist-20260101-120000 test:0-9\n"
-      "         lathe predict runs/shakespeare-20260101-120000 --prompt \"KING.\" --temperature 0.7 --top-p 0.95 --seed 3");
+      "         lathe predict runs/shakespeare-20260101-120000 --prompt \"KING.\" --temperature 0.7 --top-p 0.95 "
+      "--seed 3");
   cmd->callback([o] {
     if (o->inputs.empty() && !o->prompt)
       throw UserError("predict: expected an INPUT, or --prompt for a text model, got neither", Exit::usage);

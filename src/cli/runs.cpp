@@ -51,7 +51,8 @@ void print_table(const io::ReportTable& t) {
 void write_curves(const std::string& path, const std::vector<RunInfo>& runs) {
   const bool html = path.ends_with(".html");
   if (!html && !path.ends_with(".svg"))
-    throw UserError(fmt::format("--curves: expected a file name that ends in .svg or .html, got {}", path), Exit::usage);
+    throw UserError(fmt::format("--curves: expected a file name that ends in .svg or .html, got {}", path),
+                    Exit::usage);
   const std::string text = html ? compare_html(runs) : compare_svg(runs);
   if (text.empty()) throw UserError("--curves: no run has a finite loss to draw", Exit::bad_data);
   io::PosixFs fs;
@@ -67,7 +68,8 @@ void add_runs(CLI::App& app, int&) {
     bool json = false;
   };
   auto o = std::make_shared<Options>();
-  CLI::App* cmd = app.add_subcommand("runs", "List runs: how far, how well, how long; compare their recipes and curves");
+  CLI::App* cmd =
+      app.add_subcommand("runs", "List runs: how far, how well, how long; compare their recipes and curves");
   cmd->add_option("DIR", o->dirs, "Run directories, or directories of runs; default: runs");
   cmd->add_option("--curves", o->curves,
                   "Draw the curves of all of them over each other: FILE.html (every curve, tables) or FILE.svg (the "

@@ -139,7 +139,8 @@ bool is_run_alive(const std::string& dir, const RunLockOptions& options) {
   }
   struct timespec now {};
   ::clock_gettime(CLOCK_REALTIME, &now);
-  return now.tv_sec - modified(path).tv_sec <= std::chrono::duration_cast<std::chrono::seconds>(options.patience).count();
+  return now.tv_sec - modified(path).tv_sec <=
+         std::chrono::duration_cast<std::chrono::seconds>(options.patience).count();
 }
 
 }  // namespace lathe::io

@@ -181,8 +181,8 @@ std::string svg_file(const LineChart& c) {
       ".line{fill:none;stroke-width:1.8;stroke-linejoin:round}";
   static constexpr std::string_view kSeries[kColours] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                                          "#b8860b", "#56b4e9", "#7a5195", "#666666"};
-  const Drawn d = draw_lines(c, fmt::format("xmlns='http://www.w3.org/2000/svg' width='{}' height='{}'", 1.5 * kWidth,
-                                            1.5 * kHeight));
+  const Drawn d = draw_lines(
+      c, fmt::format("xmlns='http://www.w3.org/2000/svg' width='{}' height='{}'", 1.5 * kWidth, 1.5 * kHeight));
   std::string text = d.svg;
   const size_t begin = text.find('>');
   if (begin == text.npos) return text;

@@ -14,13 +14,14 @@ std::string quoted(const std::string& text) {
 
 std::string span_line(const TraceSpan& s, const TraceLabel& l, int64_t zero) {
   const double us = 1e-3 * static_cast<double>(s.end - s.begin);
-  std::string line = fmt::format(
-      R"({{"ph":"X","pid":0,"tid":{},"ts":{:.3f},"dur":{:.3f},"name":{},"cat":{})", s.lane + 1,
-      1e-3 * static_cast<double>(s.begin - zero), us, quoted(l.name), quoted(l.kind));
+  std::string line =
+      fmt::format(R"({{"ph":"X","pid":0,"tid":{},"ts":{:.3f},"dur":{:.3f},"name":{},"cat":{})", s.lane + 1,
+                  1e-3 * static_cast<double>(s.begin - zero), us, quoted(l.name), quoted(l.kind));
   std::string args;
   const auto add = [&](const std::string& text) { args += (args.empty() ? "" : ",") + text; };
   if (!l.node.empty()) add("\"node\":" + quoted(l.node));
-  if (l.flops > 0 && us > 0) add(fmt::format(R"("GFLOP/s":{:.2f},"MFLOP":{:.3f})", 1e-3 * l.flops / us, 1e-6 * l.flops));
+  if (l.flops > 0 && us > 0)
+    add(fmt::format(R"("GFLOP/s":{:.2f},"MFLOP":{:.3f})", 1e-3 * l.flops / us, 1e-6 * l.flops));
   if (l.bytes > 0 && us > 0) add(fmt::format(R"("GB/s":{:.2f})", 1e-3 * l.bytes / us));
   if (!args.empty()) line += ",\"args\":{" + args + "}";
   return line + "}";
@@ -40,10 +41,11 @@ std::string trace_json(const Trace& trace, const std::string& process, const Tra
   out += fmt::format("\"spans left out\":\"{}\"}},\n\"traceEvents\":[\n", trace.left_out());
   out += fmt::format(R"({{"ph":"M","pid":0,"tid":0,"name":"process_name","args":{{"name":{}}}}})", quoted(process));
   for (size_t i = 0; i < trace.lanes().size(); ++i) {
-    out += fmt::format(",\n{{\"ph\":\"M\",\"pid\":0,\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":{}}}}}", i + 1,
-                       quoted(trace.lanes()[i]));
+    out += fmt::format(",\n{{\"ph\":\"M\",\"pid\":0,\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":{}}}}}",
+                       i + 1, quoted(trace.lanes()[i]));
     out += fmt::format(
-        ",\n{{\"ph\":\"M\",\"pid\":0,\"tid\":{0},\"name\":\"thread_sort_index\",\"args\":{{\"sort_index\":{0}}}}}", i + 1);
+        ",\n{{\"ph\":\"M\",\"pid\":0,\"tid\":{0},\"name\":\"thread_sort_index\",\"args\":{{\"sort_index\":{0}}}}}",
+        i + 1);
   }
   for (const TraceSpan& s : spans) out += ",\n" + span_line(s, trace.labels()[static_cast<size_t>(s.label)], zero);
   return out + "\n]}\n";

@@ -1,6 +1,6 @@
 // A Trace as JSON in Chrome's trace event format, which Perfetto and chrome://tracing show: one process, one row for
-// each lane, a complete event ("X") for each span, in microseconds from the first one. Kernels carry their node and what
-// they achieved: GFLOP/s and GB/s.
+// each lane, a complete event ("X") for each span, in microseconds from the first one. Kernels carry their node and
+// what they achieved: GFLOP/s and GB/s.
 #pragma once
 
 #include <string>

@@ -26,7 +26,8 @@ void StepProfile::after_step(Executor& e) {
   if (bytes_ >= 0) return;
   const int64_t now = Trace::now();
   if (trace_.on()) {
-    trace_.add(trace_.thread_lane("main thread"), trace_.label({fmt::format("step {}", calls_ + 1), "step"}), last_, now);
+    trace_.add(trace_.thread_lane("main thread"), trace_.label({fmt::format("step {}", calls_ + 1), "step"}), last_,
+               now);
     ++steps_;
   }
   if (++calls_ == kStepsBefore) {
@@ -62,8 +63,8 @@ void StepProfile::write() {
 std::string StepProfile::about() const {
   return fmt::format("{} ({} steps, {} spans on {} lanes, {}{})", path_, steps_, trace_.spans().size(),
                      trace_.lanes().size(), format_bytes(bytes_),
-                     steps_ == 0 ? fmt::format("; the run is over in {} steps, the trace begins after {}", calls_,
-                                               kStepsBefore)
+                     steps_ == 0
+                         ? fmt::format("; the run is over in {} steps, the trace begins after {}", calls_, kStepsBefore)
                      : trace_.left_out() > 0 ? fmt::format("; {} spans left out", trace_.left_out())
                                              : "");
 }

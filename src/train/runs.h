@@ -26,10 +26,10 @@ struct RunInfo {
   RunState state = RunState::unreadable;
   std::string problem;  // why it is unreadable
   Recipe recipe;
-  int64_t step = 0;                                // the last that was logged
-  std::optional<int64_t> total_steps;              // where a line of the log allows to tell
-  std::optional<double> seconds;                   // of training; of a run without a summary: since it began
-  std::map<std::string, io::Line> curves;          // by the names in metrics.jsonl: "loss", "eval_loss", ...
+  int64_t step = 0;                        // the last that was logged
+  std::optional<int64_t> total_steps;      // where a line of the log allows to tell
+  std::optional<double> seconds;           // of training; of a run without a summary: since it began
+  std::map<std::string, io::Line> curves;  // by the names in metrics.jsonl: "loss", "eval_loss", ...
   std::optional<double> best(const std::string& curve) const;  // largest of an accuracy or score, else smallest
 };
 

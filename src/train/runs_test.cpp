@@ -60,7 +60,8 @@ TEST(Runs, BestValuesAndProgressComeFromTheLog) {
   const io::ReportTable t = runs_table({r});
   EXPECT_EQ(t.header, (std::vector<std::string>{"run", "recipe", "model", "device", "steps", "best accuracy",
                                                 "best loss", "time", "state"}));
-  EXPECT_EQ(t.rows.at(0), (std::vector<std::string>{"a", "tried", "mlp", "cpu", "4", "62.50 %", "1.5", "1:01", "finished"}));
+  EXPECT_EQ(t.rows.at(0),
+            (std::vector<std::string>{"a", "tried", "mlp", "cpu", "4", "62.50 %", "1.5", "1:01", "finished"}));
 }
 
 TEST(Runs, StatesAreToldApart) {

@@ -17,8 +17,8 @@ struct Sampling {
 // UserError with Exit::usage where a value is out of its range.
 void check_sampling(const Sampling&);
 
-// `position` counts the tokens of one text: equal seeds, positions and logits give equal tokens. UserError where a logit
-// is not finite.
+// `position` counts the tokens of one text: equal seeds, positions and logits give equal tokens. UserError where a
+// logit is not finite.
 int64_t sample_token(std::span<const float> logits, const Sampling&, uint64_t position);
 
 }  // namespace lathe

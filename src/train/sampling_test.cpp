@@ -77,8 +77,7 @@ TEST(Sampling, IsAFunctionOfSeedAndPosition) {
 
 TEST(Sampling, TakesExtremeLogits) {
   const std::vector<float> huge{-3e38f, 3e38f, 0.f};
-  for (const double t : {1e-300, 1.0, 1e300})
-    EXPECT_LT(sample_token(huge, {.temperature = t}, 1), 3) << t;
+  for (const double t : {1e-300, 1.0, 1e300}) EXPECT_LT(sample_token(huge, {.temperature = t}, 1), 3) << t;
   EXPECT_EQ(sample_token(huge, {.temperature = 1}, 5), 1);
   const std::vector<float> bad{0.f, std::numeric_limits<float>::quiet_NaN()};
   EXPECT_THROW(sample_token(bad, {}, 0), UserError);

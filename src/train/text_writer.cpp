@@ -12,9 +12,9 @@ namespace {
 Recipe text_recipe(const std::string& run, const std::vector<std::string>& sets) {
   Recipe r = load_run_recipe(run, sets);
   if (!takes_tokens(r))
-    throw UserError(fmt::format("{}: its model ({}) reads images, not text; give it pictures or test:N", run,
-                                r.model.family),
-                    Exit::usage);
+    throw UserError(
+        fmt::format("{}: its model ({}) reads images, not text; give it pictures or test:N", run, r.model.family),
+        Exit::usage);
   return r;
 }
 

@@ -17,9 +17,14 @@ struct Timeline {
 
 Timeline profile(const std::vector<std::string>& more, int* lanes_named = nullptr) {
   const TempDir dir;
-  std::vector<std::string> args{"train", "mlp", "--quiet", "--out", dir.path("run"), "--profile", "--set",
-                                "data.source=synthetic", "--set", "train.steps=12", "--set", "model.hidden=[64]",
-                                "--set", "train.batch_size=64", "--set", "data.test_samples=64"};
+  std::vector<std::string> args{"train",         "mlp",
+                                "--quiet",       "--out",
+                                dir.path("run"), "--profile",
+                                "--set",         "data.source=synthetic",
+                                "--set",         "train.steps=12",
+                                "--set",         "model.hidden=[64]",
+                                "--set",         "train.batch_size=64",
+                                "--set",         "data.test_samples=64"};
   args.insert(args.end(), more.begin(), more.end());
   const Outcome o = run_lathe(args);
   EXPECT_EQ(o.code, 0) << o.err;

@@ -15,10 +15,29 @@ class Texts : public ::testing::Test {
   static void SetUpTestSuite() {
     dir_ = new TempDir;
     run_ = dir_->path("run");
-    trained_ = run_lathe({"train", "gpt_tiny", "--quiet", "--out", run_, "--set", "model.layers=1", "--set",
-                          "model.width=32", "--set", "model.sequence=24", "--set", "model.vocab=128", "--set",
-                          "train.steps=80", "--set", "data.test_samples=8", "--set", "train.batch_size=8", "--set",
-                          "checkpoint.best=true", "--set", "optimizer.lr=1e-2"});
+    trained_ = run_lathe({"train",
+                          "gpt_tiny",
+                          "--quiet",
+                          "--out",
+                          run_,
+                          "--set",
+                          "model.layers=1",
+                          "--set",
+                          "model.width=32",
+                          "--set",
+                          "model.sequence=24",
+                          "--set",
+                          "model.vocab=128",
+                          "--set",
+                          "train.steps=80",
+                          "--set",
+                          "data.test_samples=8",
+                          "--set",
+                          "train.batch_size=8",
+                          "--set",
+                          "checkpoint.best=true",
+                          "--set",
+                          "optimizer.lr=1e-2"});
   }
   static void TearDownTestSuite() {
     delete dir_;
