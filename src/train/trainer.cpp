@@ -67,6 +67,9 @@ class Trainer {
                                format_bytes(c_.memory().total()), c_.recipe.device.name));
     result_.device_notes = executor_->device().notes();
     for (const std::string& note : result_.device_notes) progress_.note(c_.recipe.device.name + ": " + note);
+    if (const Recomputed again = recomputed(c_.set.programs[0]); again.launches > 0)
+      progress_.note(fmt::format("memory.budget: {} launches of a step run again, {:.2f} % more FLOP", again.launches,
+                                 again.flops_percent));
     if (const int64_t warm = schedule_.warmup_steps; warm > c_.schedule.total_steps)
       progress_.note(fmt::format(
           "warning: schedule.warmup_steps = {}, but the run has {} steps: the learning rate never reaches {}", warm,
