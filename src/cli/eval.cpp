@@ -19,7 +19,7 @@ void add_eval(CLI::App& app, int&) {
   };
   auto o = std::make_shared<Options>();
   CLI::App* cmd =
-      app.add_subcommand("eval", "Loss and accuracy of a run's newest valid (or best) checkpoint on its test data");
+      app.add_subcommand("eval", "Loss and metrics of a run's newest valid (or best) checkpoint on its test data");
   cmd->add_option("RUN", o->run, "Run directory")->required();
   cmd->add_option("--set", o->sets, "Override a recipe key")->type_name("KEY=VALUE")->take_all()->expected(1);
   add_device_option(*cmd, o->device, "default: the run's");
@@ -28,14 +28,18 @@ void add_eval(CLI::App& app, int&) {
   cmd->footer("Example: lathe eval runs/fashion_mnist-20260101-120000 --json");
   cmd->callback([o] {
     const EvalResult r = evaluate(o->run, with_device(o->sets, o->device), o->best ? Which::best : Which::newest);
-    if (o->json)
-      fmt::print("{}\n",
-                 nlohmann::ordered_json{
-                     {"loss", r.loss}, {"accuracy", r.accuracy}, {"samples", r.samples}, {"seconds", r.seconds}}
-                     .dump(2));
-    else
-      fmt::print("  accuracy  {:.2f} %\n  loss      {:.4f}\n  samples   {} in {}\n", 100 * r.accuracy, r.loss,
-                 r.samples, format_seconds(r.seconds));
+    if (o->json) {
+      nlohmann::ordered_json j{{"loss", r.loss}};
+      r.each([&](const char* name, double value) { j[name] = value; });
+      j["samples"] = r.samples;
+      j["seconds"] = r.seconds;
+      fmt::print("{}\n", j.dump(2));
+    } else {
+      const auto row = [](const char* name, const std::string& text) { fmt::print("  {:<8}  {}\n", name, text); };
+      r.each([&](const char* name, double value) { row(name, metric_text(name, value)); });
+      row("loss", fmt::format("{:.4f}", r.loss));
+      row("samples", fmt::format("{} in {}", r.samples, format_seconds(r.seconds)));
+    }
   });
 }
 

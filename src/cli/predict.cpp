@@ -99,6 +99,13 @@ void classify_images(const PredictOptions& o) {
   refuse(o.seed.has_value(), "--seed");
   Json all = Json::array();
   for (const Prediction& p : predict(o.run, o.inputs, o.all_sets(), {}, o.which())) {
+    if (!p.values.empty()) {
+      if (o.json)
+        all.push_back({{"input", p.input}, {"values", p.values}});
+      else
+        fmt::print("{:<40} {:.6g}\n", p.input, fmt::join(p.values, " "));
+      continue;
+    }
     const double best = p.probabilities[static_cast<size_t>(p.label)];
     if (o.json)
       all.push_back(
@@ -113,7 +120,7 @@ void classify_images(const PredictOptions& o) {
 
 void add_predict(CLI::App& app, int&) {
   auto o = std::make_shared<PredictOptions>();
-  CLI::App* cmd = app.add_subcommand("predict", "Classes of images, or a text that the model goes on with");
+  CLI::App* cmd = app.add_subcommand("predict", "Classes or values of samples, or a text that the model goes on with");
   cmd->add_option("RUN", o->run, "Run directory")->required();
   cmd->add_option("INPUT", o->inputs,
                   "Binary PGM/PPM image, IDX file of images, test:N or test:A-B (of the run's test data); "

@@ -49,43 +49,47 @@ nlohmann::ordered_json to_json(const TrainResult& r) {
   const auto number = [](double v) {
     return std::isfinite(v) ? nlohmann::ordered_json(v) : nlohmann::ordered_json(nullptr);
   };
-  return {{"out", r.out},
-          {"device", r.device},
-          {"preempted", r.preempted},
-          {"stopped_early", r.stopped_early},
-          {"steps", r.steps},
-          {"best_step", r.best_step > 0 ? nlohmann::ordered_json(r.best_step) : nlohmann::ordered_json(nullptr)},
-          {"loss", number(r.loss)},
-          {"test_loss", number(r.eval_loss)},
-          {"test_accuracy", number(r.accuracy)},
-          {"samples_per_second", number(r.samples_per_second)},
-          {"training_seconds", r.seconds},
-          {"gflops", r.flops_per_second / 1e9},
-          {"peak_gflops", r.peak_flops > 0 ? number(r.peak_flops / 1e9) : nlohmann::ordered_json(nullptr)},
-          {"percent_of_peak",
-           r.peak_flops > 0 ? number(100 * r.flops_per_second / r.peak_flops) : nlohmann::ordered_json(nullptr)},
-          {"memory_predicted", r.memory.total()},
-          {"memory_allocated", r.allocated},
-          {"resident_bytes", r.resident_bytes},
-          {"outside_estimated", r.outside_estimated},
-          {"outside_measured", r.outside_measured},
-          {"data_wait_seconds", r.wait_seconds},
-          {"start_to_step1_s", r.start_seconds},
-          {"start_to_step1_cpu_s", r.start_cpu_seconds},
-          {"device_notes", r.device_notes},
-          // Of all steps but the first.
-          {"device_calls",
-           {{"launches", r.in_steps.launches},
-            {"blocking", r.in_steps.blocking},
-            {"pauses", r.in_steps.pauses},
-            {"allocations", r.in_steps.allocations}}}};
+  nlohmann::ordered_json j{
+      {"out", r.out},
+      {"device", r.device},
+      {"preempted", r.preempted},
+      {"stopped_early", r.stopped_early},
+      {"steps", r.steps},
+      {"best_step", r.best_step > 0 ? nlohmann::ordered_json(r.best_step) : nlohmann::ordered_json(nullptr)},
+      {"loss", number(r.loss)},
+      {"test_loss", number(r.eval_loss)},
+      {"test_accuracy", number(r.accuracy)},
+      {"samples_per_second", number(r.samples_per_second)},
+      {"training_seconds", r.seconds},
+      {"gflops", r.flops_per_second / 1e9},
+      {"peak_gflops", r.peak_flops > 0 ? number(r.peak_flops / 1e9) : nlohmann::ordered_json(nullptr)},
+      {"percent_of_peak",
+       r.peak_flops > 0 ? number(100 * r.flops_per_second / r.peak_flops) : nlohmann::ordered_json(nullptr)},
+      {"memory_predicted", r.memory.total()},
+      {"memory_allocated", r.allocated},
+      {"resident_bytes", r.resident_bytes},
+      {"outside_estimated", r.outside_estimated},
+      {"outside_measured", r.outside_measured},
+      {"data_wait_seconds", r.wait_seconds},
+      {"start_to_step1_s", r.start_seconds},
+      {"start_to_step1_cpu_s", r.start_cpu_seconds},
+      // Of all steps but the first.
+      {"device_calls",
+       {{"launches", r.in_steps.launches},
+        {"blocking", r.in_steps.blocking},
+        {"pauses", r.in_steps.pauses},
+        {"allocations", r.in_steps.allocations}}}};
+  if (r.evaluation)
+    r.evaluation->each([&](const char* name, double value) { j[fmt::format("test_{}", name)] = number(value); });
+  return j;
 }
 
 void print_table(const TrainResult& r) {
   const auto row = [](const char* what, const std::string& value) { fmt::print("  {:<22} {}\n", what, value); };
   fmt::print("\n");
-  if (std::isfinite(r.accuracy)) {
-    row("test accuracy", fmt::format("{:.2f} %", 100 * r.accuracy));
+  if (r.evaluation) {
+    r.evaluation->each(
+        [&](const char* name, double value) { row(fmt::format("test {}", name).c_str(), metric_text(name, value)); });
     row("test loss", fmt::format("{:.4f}", r.eval_loss));
   }
   row("steps", std::to_string(r.steps));

@@ -25,6 +25,7 @@ class Subset final : public Source {
     return fmt::format("samples {} to {} of {}", first_, first_ + count_ - 1, whole_->description());
   }
   int64_t resident_bytes() const override { return whole_->resident_bytes(); }
+  TargetUnits target_units() const override { return whole_->target_units(); }
 
  private:
   std::shared_ptr<const Source> whole_;
@@ -43,7 +44,8 @@ std::unique_ptr<Source> subset(std::shared_ptr<const Source> whole, int64_t firs
 }
 
 SourceInfo info_of(const Source& source) {
-  return {source.fields()[0].type, source.classes(), source.size(), source.resident_bytes()};
+  return {source.fields()[0].type, source.classes(),        source.size(),
+          source.resident_bytes(), source.fields()[1].type, source.target_units()};
 }
 
 int64_t sample_bytes(const Source& source) {

@@ -19,6 +19,14 @@ inline constexpr int kMaxFields = 8;
 enum class Split { train, test };
 inline const char* to_string(Split split) { return split == Split::train ? "train" : "test"; }
 
+// What is to be predicted of a sample, which is its field 1.
+enum class Target {
+  label,  // its class: i32[], or i32[T] for tokens
+  value,  // numbers: f32[n]
+  mask,   // the class of each pixel: u8[H, W]
+  image,  // the image without noise: u8[H, W, C]
+};
+
 struct Field {
   std::string name;
   TensorType type;  // of one sample
@@ -27,6 +35,11 @@ struct Field {
 // Where one sample goes: one span per field, each exactly as long as the field's type.
 using SampleSpans = std::span<const std::span<std::byte>>;
 
+// Numbers to predict are standardised: value = target * scale + mean, in the units of the data.
+struct TargetUnits {
+  double mean = 0, scale = 1;
+};
+
 // All members are const and safe to call from several threads at once.
 class Source {
  public:
@@ -34,9 +47,11 @@ class Source {
   virtual int64_t size() const = 0;
   virtual std::span<const Field> fields() const = 0;
   virtual void read(int64_t index, SampleSpans fields) const = 0;
-  virtual int64_t classes() const = 0;          // labels and tokens are in [0, classes)
+  // Labels and tokens are in [0, classes); numbers to predict: how many there are per sample or pixel.
+  virtual int64_t classes() const = 0;
   virtual std::string description() const = 0;  // for people: what, how much, from where
   virtual int64_t resident_bytes() const = 0;   // memory held for the samples, for the memory report
+  virtual TargetUnits target_units() const { return {}; }
 };
 
 // What a plan needs to know of a source, without its samples.
@@ -45,6 +60,8 @@ struct SourceInfo {
   int64_t classes = 0;
   int64_t size = 0;
   int64_t resident_bytes = 0;
+  TensorType target{DType::i32, {}};  // field 1
+  TargetUnits units = {};
 };
 SourceInfo info_of(const Source&);
 

@@ -15,9 +15,11 @@ struct SyntheticConfig {
   int64_t count = 1024;
   uint64_t seed = 0;
   Split split = Split::train;  // both splits share the prototypes, not the noise
+  Target target = Target::label;
 };
 
-// Fields "image" u8[shape] and "label" i32[].
+// Fields "image" u8[shape], and "label" i32[], or "target" f32[1] (the class as a number of mean 0 and deviation 1), or
+// "mask" u8[H, W]: a rectangle of class 1 or more on a background, class 0, of noise alone.
 SourceInfo describe_synthetic(const SyntheticConfig&);  // what make_synthetic would make
 std::unique_ptr<Source> make_synthetic(const SyntheticConfig& config);
 

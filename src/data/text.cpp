@@ -59,7 +59,8 @@ SourceInfo describe_text(int64_t bytes, int64_t sequence, int64_t vocab, const s
     throw Misfit({"data.sequence", "model.sequence"},
                  fmt::format("expected at most {} tokens, the bytes of {} less one, got {}",
                              std::max<int64_t>(bytes, 1) - 1, name, sequence));
-  return {{DType::i32, {sequence}}, vocab, (bytes - 1) / sequence, bytes};
+  const TensorType window{DType::i32, {sequence}};
+  return {window, vocab, (bytes - 1) / sequence, bytes, window};
 }
 
 std::unique_ptr<Source> make_text(std::string text, int64_t sequence, int64_t vocab, std::string name) {

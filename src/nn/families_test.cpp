@@ -1,6 +1,8 @@
 // Model families against what is published of them: numbers of parameters, names, starting values.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "ir/verify.h"
 #include "nn/step.h"
 
@@ -88,6 +90,64 @@ TEST(Families, TransformersHaveThePublishedParameters) {
   llama8b.feed_forward = 14336;
   llama8b.kv_heads = 8;
   EXPECT_EQ(count(llama8b, {DType::i32, {16}}), 8'030'261'248);
+}
+
+TEST(Families, BertsHaveThePublishedParameters) {
+  // bert-base-uncased and all-MiniLM-L6-v2, with a head for two classes.
+  const ModelConfig base{.family = "bert",
+                         .classes = 2,
+                         .layers = 12,
+                         .heads = 12,
+                         .width = 768,
+                         .sequence = 512,
+                         .tokens = true,
+                         .vocab = 30522};
+  EXPECT_EQ(count(base, {DType::i32, {16}}), 109'482'240 + 2 * 768 + 2);
+  ModelConfig mini = base;
+  mini.layers = 6;
+  mini.width = 384;
+  EXPECT_EQ(count(mini, {DType::i32, {16}}), 22'713'216 + 2 * 384 + 2);
+  std::vector<std::string> names;
+  for (const StateSpec& s : params_of(mini, {DType::i32, {16}})) names.push_back(s.name);
+  for (const char* name :
+       {"embeddings.word_embeddings.weight", "embeddings.token_type_embeddings.weight", "embeddings.LayerNorm.bias",
+        "encoder.layer.5.attention.self.query.weight", "encoder.layer.0.attention.output.LayerNorm.weight",
+        "encoder.layer.0.intermediate.dense.bias", "encoder.layer.0.output.dense.weight", "pooler.dense.weight",
+        "classifier.bias"})
+    EXPECT_NE(std::ranges::find(names, name), names.end()) << name;
+  // Rows of a series instead of tokens: a projection and a first position.
+  ModelConfig series = mini;
+  series.tokens = false;
+  EXPECT_EQ(count(series, {DType::f32, {50, 10, 1}}),
+            22'713'216 + 2 * 384 + 2 - 384 * (30522 + 512 + 2) + 384 * (10 + 1) + 384 + 51 * 384);
+}
+
+TEST(Families, UnetsHaveThePublishedParameters) {
+  const ModelConfig unet{.family = "unet", .classes = 2, .channels = {64, 128, 256, 512, 1024}};
+  EXPECT_EQ(count(unet, {DType::u8, {64, 64, 3}}), 31'037'698);
+  EXPECT_THROW(count(unet, {DType::u8, {56, 64, 3}}), UserError);  // 16 does not divide 56
+}
+
+// Of every task: what a step reads as y, and what evaluation counts.
+TEST(Families, TasksHaveTheirTargets) {
+  const auto inputs = [](const Graph& g, const char* name) {
+    for (const Input& in : g.inputs)
+      if (in.name == name) return g.type(in.value);
+    return TensorType{};
+  };
+  const TensorType image{DType::u8, {8, 8, 3}};
+  StepConfig c;
+  c.model = {.family = "unet", .classes = 4, .channels = {4, 8}};
+  c.task = Task::segment;
+  EXPECT_EQ(inputs(train_step(c, image, 2).graph, "y"), (TensorType{DType::u8, {2, 8, 8}}));
+  c.task = Task::restore;
+  c.model.classes = 3;
+  EXPECT_EQ(inputs(train_step(c, image, 2).graph, "y"), (TensorType{DType::u8, {2, 8, 8, 3}}));
+  c.task = Task::regress;
+  c.model = {.family = "mlp", .classes = 2, .hidden = {8}};
+  const Step step = eval_step(c, {DType::f32, {1, 5, 1}}, 3);
+  EXPECT_EQ(inputs(step.graph, "y"), (TensorType{DType::f32, {3, 2}}));
+  EXPECT_EQ(inputs(step.graph, "x"), (TensorType{DType::f32, {3, 1, 5, 1}}));
 }
 
 TEST(Families, RecurrentNetsHaveTheirParameters) {

@@ -14,6 +14,8 @@ constexpr ModelFamily kFamilies[] = {
     {"mobilenetv2", "inverted residuals with depthwise convolutions", InputForm::image, build_mobilenetv2},
     {"efficientnet", "EfficientNet-Lite 0 to 4", InputForm::image, build_efficientnet},
     {"vit", "transformer over patches of an image", InputForm::image, build_vit},
+    {"bert", "encoder transformer over tokens, or over the rows of a series or image", InputForm::image, build_bert},
+    {"unet", "convolutions to smaller images and back, an output for each pixel", InputForm::image, build_unet},
     {"lstm", "recurrent network over the rows of an image", InputForm::image, build_lstm},
     {"gpt", "decoder-only transformer: GPT-2, or in the manner of LLaMA", InputForm::tokens, build_gpt},
     {"layers", "the layers of [[model.layers]], one after another", InputForm::image, build_layers},
@@ -35,6 +37,7 @@ const ModelFamily& find_family(std::string_view name) {
 
 InputForm input_form(const ModelConfig& c) {
   if (c.family == "layers") return takes_tokens(c.layer_list) ? InputForm::tokens : InputForm::image;
+  if (c.family == "bert") return c.tokens ? InputForm::tokens : InputForm::image;
   return find_family(c.family).input;
 }
 

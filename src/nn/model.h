@@ -25,6 +25,8 @@ struct ModelConfig {
   int64_t heads = 4;
   int64_t width = 128;
   int64_t sequence = 128;
+  bool tokens = false;         // bert: samples are tokens, not rows of numbers
+  int64_t vocab = 256;         // bert: number of tokens; others have as many as classes
   int64_t depth = 18;          // resnet: 18, 34, 50, 101
   std::string stem = "small";  // or "imagenet"
   bool zero_init = false;      // resnet: residual branches start as zero
@@ -45,21 +47,22 @@ struct ModelConfig {
 };
 
 enum class InputForm {
-  image,   // u8 [H, W, C] with a class label
-  tokens,  // i32 [T] with a label per token
+  image,   // u8 or f32 [H, W, C]
+  tokens,  // i32 [T]
 };
 
 struct ModelFamily {
   std::string_view name;
   std::string_view doc;
-  InputForm input;  // `layers`: see input_form
-  // images: x is f32 [B, H, W, C], normalised; tokens: x is i32 [B, T]. Returns logits: [rows, classes].
+  InputForm input;  // `layers` and `bert`: see input_form
+  // images: x is f32 [B, H, W, C], normalised; tokens: x is i32 [B, T]. Returns logits: [rows, classes]; rows are
+  // samples, tokens or, of unet, pixels.
   Value (*build)(Net&, const ModelConfig&, Value x);
 };
 
 std::span<const ModelFamily> model_families();
 const ModelFamily& find_family(std::string_view name);  // UserError listing the known ones
-InputForm input_form(const ModelConfig&);               // of the family; a list of layers decides by its first
+InputForm input_form(const ModelConfig&);  // of the family; a list of layers decides by its first, bert by `tokens`
 
 Value build_mlp(Net&, const ModelConfig&, Value x);
 Value build_cnn(Net&, const ModelConfig&, Value x);
@@ -67,6 +70,8 @@ Value build_resnet(Net&, const ModelConfig&, Value x);
 Value build_mobilenetv2(Net&, const ModelConfig&, Value x);
 Value build_efficientnet(Net&, const ModelConfig&, Value x);
 Value build_vit(Net&, const ModelConfig&, Value x);
+Value build_bert(Net&, const ModelConfig&, Value x);
+Value build_unet(Net&, const ModelConfig&, Value x);
 Value build_lstm(Net&, const ModelConfig&, Value x);
 Value build_gpt(Net&, const ModelConfig&, Value x);
 

@@ -9,6 +9,7 @@
 #include "ops/full.h"
 #include "ops/gather.h"
 #include "ops/grad.h"
+#include "ops/mse_loss.h"
 #include "ops/reduce.h"
 #include "ops/reshape.h"
 
@@ -28,27 +29,24 @@ class StepBuilder {
   Value step_input(const char* name, DType t, Shape shape = {}) { return b_.input({t, shape}, InputKind::step, name); }
 
   Value logits(const TensorType& sample, int64_t batch) {
-    const ModelFamily& family = find_family(c_.model.family);
     Ints shape{batch};
     shape.insert(shape.end(), sample.shape.begin(), sample.shape.end());
     batch_ = batch;
     Value x = b_.input({sample.dtype, Shape(shape)}, InputKind::batch, "x");
-    rows_ = batch;
-    if (input_form(c_.model) == InputForm::tokens) rows_ *= x.dim(1);
     if (net_.training()) {
       net_.key = step_input("key", DType::i64, {2});
       net_.index = b_.input({DType::i64, {batch}}, InputKind::batch, "index");
     }
-    x_ = input_form(c_.model) == InputForm::image ? normalized(x) : x;
-    return family.build(net_, c_.model, x_);
+    if (c_.task == Task::restore) image_ = reshape(cast(x, DType::f32) * (1.0 / 255), rows_of(x, x.dim(3)));
+    x_ = x.dtype() == DType::u8 ? normalized(x) : x;
+    return output(net_);
   }
 
-  Value losses(Value logits, double smoothing) {
-    labels_ =
-        b_.input({DType::i32, rows_ == batch_ ? Shape{batch_} : Shape{batch_, rows_ / batch_}}, InputKind::batch, "y");
+  // The loss of each term: of a row, or of each number of it.
+  Value losses(Value y, double smoothing) {
     Origin origin(b_, "loss");
-    labels_ = reshape(labels_, {rows_});
-    return cross_entropy(logits, labels_, smoothing);
+    read_target(y);
+    return losses_of(y, smoothing);
   }
 
   // The mean loss over the optimizer step's loss terms (this batch's share of it).
@@ -80,8 +78,7 @@ class StepBuilder {
     Net there(b_, Mode::train, std::move(known));
     there.key = net_.key;
     there.index = net_.index;
-    const Value y = find_family(c_.model.family).build(there, c_.model, x_);
-    return gradients(sum_all(cross_entropy(y, labels_, c_.label_smoothing)) * scale_, moved);
+    return gradients(sum_all(losses_of(output(there), c_.label_smoothing)) * scale_, moved);
   }
 
   bool is_trained(const StateSpec& s) const {
@@ -186,9 +183,60 @@ class StepBuilder {
 
   Builder& b() { return b_; }
   Net& net() { return net_; }
-  Value labels() const { return labels_; }
+  // What evaluation counts beside the loss.
+  void measure(Value y) {
+    const auto sum = [&](Value v, const std::string& name) { b_.output(sum_all(v), OutputKind::metric, name); };
+    if (c_.task == Task::regress) {
+      sum(abs(y - target_), "distance_sum");
+      sum(target_, "target_sum");
+      sum(square(target_), "target_square_sum");
+    } else if (c_.task == Task::restore) {
+      sum(square(image_ - target_), "input_error_sum");
+    } else {
+      const Value guess = arg_max(y, -1);
+      sum(cast(equal(guess, target_), DType::f32), "correct");
+      if (c_.task != Task::segment || c_.model.classes > kMostMaskClasses) return;
+      for (int64_t k = 0; k < c_.model.classes; ++k) {
+        const Value which = constant_like(target_, static_cast<double>(k));
+        const Value a = cast(equal(guess, which), DType::f32), b = cast(equal(target_, which), DType::f32);
+        sum(a * b, fmt::format("meet_{}", k));
+        sum(maximum(a, b), fmt::format("join_{}", k));
+      }
+    }
+  }
 
  private:
+  static Shape rows_of(Value x, int64_t columns) { return {x.shape().numel() / columns, columns}; }
+
+  Value output(Net& net) {
+    const Value y = find_family(c_.model.family).build(net, c_.model, x_);
+    return c_.task == Task::restore ? y + image_ : y;
+  }
+
+  void read_target(Value y) {
+    const int64_t rows = y.dim(0);
+    const auto input = [&](DType t, Shape shape) { return b_.input({t, shape}, InputKind::batch, "y"); };
+    switch (c_.task) {
+      case Task::classify:
+        target_ = reshape(input(DType::i32, rows == batch_ ? Shape{batch_} : Shape{batch_, rows / batch_}), {rows});
+        break;
+      case Task::regress: target_ = input(DType::f32, {batch_, y.dim(1)}); break;
+      case Task::segment:
+        target_ = cast(reshape(input(DType::u8, {batch_, x_.dim(1), x_.dim(2)}), {rows}), DType::i32);
+        break;
+      case Task::restore: {
+        const Value clean = input(DType::u8, x_.shape());
+        target_ = reshape(cast(clean, DType::f32) * (1.0 / 255), y.shape());
+        break;
+      }
+    }
+  }
+
+  Value losses_of(Value y, double smoothing) {
+    const bool classes = c_.task == Task::classify || c_.task == Task::segment;
+    return classes ? cross_entropy(y, target_, smoothing) : mse_loss(y, target_);
+  }
+
   // In f16 the loss is scaled up and the gradients down again.
   Values gradients(Value loss, const Values& wrt) {
     if (c_.scale_growth > 0) {
@@ -258,10 +306,10 @@ class StepBuilder {
   const StepConfig& c_;
   Builder b_;
   Net net_;
-  Value x_, labels_, scale_, gradient_scale_;
-  Value accepted_;                                  // the flag of the whole step, where one gates all of it
+  Value x_, image_, target_, scale_, gradient_scale_;  // the target as the loss takes it
+  Value accepted_;                                     // the flag of the whole step, where one gates all of it
   std::vector<std::pair<StateSpec, Value>> after_;  // weights and buffers as the step leaves them
-  int64_t batch_ = 0, rows_ = 0;
+  int64_t batch_ = 0;
 };
 
 std::vector<StateSpec> accumulators(const std::vector<StateSpec>& params) {
@@ -336,8 +384,7 @@ Step eval_step(const StepConfig& c, const TensorType& x, int64_t batch) {
   const Value y = s.logits(x, batch);
   const Value losses = s.losses(y, 0);
   s.b().output(sum_all(losses), OutputKind::metric, "loss_sum");
-  const Value hit = equal(arg_max(y, -1), s.labels());
-  s.b().output(sum_all(cast(hit, DType::f32)), OutputKind::metric, "correct");
+  s.measure(y);
   std::vector<StateSpec> state = s.net().specs();
   return {s.b().finish(), std::move(state)};
 }

@@ -1,9 +1,14 @@
 // Steps: whole training, accumulation, update, evaluation and prediction steps as graphs, optimizer included.
 //
-// Inputs of kind batch: "x", "y" (not for prediction), "index" (global sample indices).
+// Inputs of kind batch: "x", "y" (not for prediction), "index" (global sample indices). The task says what y is.
 // Inputs of kind step:  "lr", "key" = {seed, step}, "loss_scale" = 1 / number of loss terms of the optimizer step;
 //   "average" = share of the new weights in their average; "lookahead" = part of the way that slow weights go.
-// Metrics: train: "loss", "grad_norm", "accepted", "gradient_scale" (that the step used, where it is state); evaluate: "loss_sum", "correct"; results: "logits".
+// Metrics: train: "loss", "grad_norm", "accepted", "gradient_scale" (that the step used, where it is state);
+// evaluate: "loss_sum", and by task
+//   classify, segment: "correct"; segment also "meet_N", "join_N" of each class: pixels of both, or of either, of
+//     prediction and truth (up to kMostMaskClasses)
+//   regress: "distance_sum", "target_sum", "target_square_sum"; restore: "input_error_sum"
+// Results: "logits"; regress: the values; restore: the image, in [0, 1] but for errors.
 #pragma once
 
 #include <vector>
@@ -13,7 +18,16 @@
 
 namespace lathe {
 
+enum class Task {
+  classify,  // y: i32 [B], or [B, T] with a label per token; cross entropy
+  regress,   // y: f32 [B, classes]; mean square
+  segment,   // y: u8 [B, H, W], a class per pixel; cross entropy
+  restore,   // y: u8 [B, H, W, C], the image that x should be; the net's output is added to x; mean square
+};
+inline constexpr int64_t kMostMaskClasses = 32;
+
 struct StepConfig {
+  Task task = Task::classify;
   ModelConfig model;
   OptimizerConfig optimizer;
   double label_smoothing = 0;
@@ -42,7 +56,7 @@ struct Step {
   std::vector<StateSpec> state;  // in the order of the graph's inputs
 };
 
-// `x` is the type of one sample: u8 [H, W, C], or i32 [T].
+// `x` is the type of one sample: u8 [H, W, C], f32 [H, W, C] (taken as it is), or i32 [T].
 Step train_step(const StepConfig&, const TensorType& x, int64_t batch);
 Step accumulate_step(const StepConfig&, const TensorType& x, int64_t batch);  // adds to the gradient accumulators
 Step update_step(const StepConfig&, const TensorType& x);                     // applies and clears them

@@ -36,8 +36,12 @@ TrainSchedule train_schedule(const Recipe& r, int64_t samples) {
 
 StepConfig step_config(const Recipe& r, const DataSpec& data) {
   StepConfig c;
+  c.task = r.data.target == "value"   ? Task::regress
+           : r.data.target == "mask"  ? Task::segment
+           : r.data.target == "image" ? Task::restore
+                                      : Task::classify;
   c.model = {.family = r.model.family,
-             .classes = takes_tokens(r) ? r.model.vocab : data.classes,
+             .classes = takes_tokens(r) && r.model.family != "bert" ? r.model.vocab : data.classes,
              .hidden = r.model.hidden,
              .channels = r.model.channels,
              .dense = r.model.dense,
@@ -49,6 +53,8 @@ StepConfig step_config(const Recipe& r, const DataSpec& data) {
              .heads = r.model.heads,
              .width = r.model.width,
              .sequence = r.model.sequence,
+             .tokens = r.model.tokens,
+             .vocab = r.model.vocab,
              .depth = r.model.depth,
              .stem = r.model.stem,
              .zero_init = r.model.zero_init,

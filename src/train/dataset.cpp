@@ -2,7 +2,11 @@
 
 #include <algorithm>
 
+#include "data/csv.h"
 #include "data/idx.h"
+#include "data/noise.h"
+#include "data/npy.h"
+#include "data/png.h"
 #include "data/synthetic.h"
 #include "data/text.h"
 #include "train/recipe_errors.h"
@@ -22,6 +26,13 @@ int64_t wanted(const Recipe& r, Split split) {
 
 int64_t sequence(const Recipe& r) { return r.data.sequence > 0 ? r.data.sequence : r.model.sequence; }
 
+// Of the source itself: noise is added to its images.
+data::Target target_of(const Recipe& r) {
+  return r.data.target == "value"  ? data::Target::value
+         : r.data.target == "mask" ? data::Target::mask
+                                   : data::Target::label;
+}
+
 data::SyntheticConfig synthetic_config(const Recipe& r, Split split) {
   data::SyntheticConfig c;
   c.shape = Shape(r.data.shape);
@@ -30,7 +41,40 @@ data::SyntheticConfig synthetic_config(const Recipe& r, Split split) {
   c.count = n > 0 ? n : split == Split::train ? kSyntheticTrain : kSyntheticTest;
   c.seed = static_cast<uint64_t>(r.seed);
   c.split = split;
+  c.target = target_of(r);
   return c;
+}
+
+data::NpyConfig npy_config(const Recipe& r) {
+  return {.path = r.data.path,
+          .target = r.data.target == "image" ? data::Target::image : target_of(r),
+          .classes = r.data.classes,
+          .row = r.data.row,
+          .standardize = r.data.standardize,
+          .vocab = takes_tokens(r) ? r.model.vocab : 0};
+}
+
+data::PngConfig png_config(const Recipe& r, Split split) {
+  return {.folder = r.data.path,
+          .shape = Shape(r.data.shape),
+          .target = target_of(r),
+          .classes = r.data.target == "class" ? r.data.classes : 0,
+          .max_pixels = r.data.max_pixels,
+          .limit = wanted(r, split),
+          .noise = r.data.noise,
+          .seed = split == Split::train ? 0u : 1u};
+}
+
+data::CsvConfig csv_config(const DataRecipe& d) {
+  return {.path = d.path,
+          .test_path = d.test_path,
+          .header = d.header,
+          .label = d.label,
+          .ignore = d.ignore,
+          .values = d.target == "value",
+          .classes = d.classes,
+          .row = d.row,
+          .standardize = d.standardize};
 }
 
 // Generated text is the same for every seed: a run's seed moves weights and order, not the task.
@@ -38,8 +82,11 @@ constexpr uint64_t kTextSeed = 0;
 constexpr const char* kTextName = "generated text";
 int64_t text_bytes(Split split) { return split == Split::train ? 1 << 20 : 1 << 17; }
 
-std::shared_ptr<const Source> open(const Recipe& r, Split split) {
+std::shared_ptr<const Source> open_files(const Recipe& r, Split split) {
   const DataRecipe& d = r.data;
+  if (d.source == "csv") return data::load_csv(csv_config(d), split);
+  if (d.source == "npy") return data::load_npy(npy_config(r), split);
+  if (d.source == "png") return data::load_png_folder(png_config(r, split), split);
   if (d.source == "synthetic") return data::make_synthetic(synthetic_config(r, split));
   if (d.source == "text") {
     if (!d.path.empty()) return data::load_text(d.path, split, sequence(r), r.model.vocab);
@@ -50,9 +97,12 @@ std::shared_ptr<const Source> open(const Recipe& r, Split split) {
   return data::load_fashion_mnist(d.path, split);
 }
 
-// What open() would open.
-data::SourceInfo describe(const Recipe& r, Split split) {
+// What open_files() would open.
+data::SourceInfo describe_files(const Recipe& r, Split split) {
   const DataRecipe& d = r.data;
+  if (d.source == "csv") return data::describe_csv(csv_config(d), split);
+  if (d.source == "npy") return data::describe_npy(npy_config(r), split);
+  if (d.source == "png") return data::describe_png_folder(png_config(r, split), split);
   if (d.source == "synthetic") return data::describe_synthetic(synthetic_config(r, split));
   if (d.source == "text") {
     if (!d.path.empty()) return data::describe_text_file(d.path, split, sequence(r), r.model.vocab);
@@ -61,6 +111,18 @@ data::SourceInfo describe(const Recipe& r, Split split) {
   }
   if (d.source == "idx") return data::describe_idx_folder(d.path, split, d.classes);
   return data::describe_fashion_mnist(d.path, split);
+}
+
+// The noise of test images is not that of training images.
+std::shared_ptr<const Source> open(const Recipe& r, Split split) {
+  auto source = open_files(r, split);
+  if (r.data.target != "image") return source;
+  return data::with_noise(std::move(source), r.data.noise, split == Split::train ? 0 : 1);
+}
+
+data::SourceInfo describe(const Recipe& r, Split split) {
+  const data::SourceInfo info = describe_files(r, split);
+  return r.data.target == "image" ? data::describe_noise(info) : info;
 }
 
 // A Misfit becomes an error of the recipe, with its place.
@@ -119,6 +181,10 @@ Dataset open_dataset(const Recipe& r) {
   LATHE_USER_CHECK(out.train->fields()[0].type == spec.sample && out.train->size() == spec.train &&
                        out.eval->size() == spec.eval && out.resident_bytes == spec.resident_bytes,
                    "{}: the files changed while they were read", out.train->description());
+  LATHE_USER_CHECK(out.train->fields()[1].type == spec.target && out.eval->fields()[1].type == spec.target,
+                   "{}: expected targets of {}, got {} and {} for testing", out.train->description(),
+                   to_string(spec.target), to_string(out.train->fields()[1].type),
+                   to_string(out.eval->fields()[1].type));
   LATHE_USER_CHECK(out.eval->fields()[0].type == spec.sample, "{}: expected samples of {} as for training, got {}",
                    out.eval->description(), to_string(spec.sample), to_string(out.eval->fields()[0].type));
   return out;
@@ -127,7 +193,8 @@ Dataset open_dataset(const Recipe& r) {
 DataSpec describe_data(const Recipe& r) {
   return located(r, [&] {
     const data::SourceInfo train = describe(r, Split::train);
-    DataSpec spec{train.sample, train.classes, taken(r, Split::train, train.size), 0, train.resident_bytes};
+    DataSpec spec{train.sample, train.classes, taken(r, Split::train, train.size), 0, train.resident_bytes,
+                  train.target, train.units};
     if (const int64_t held = held_out(r, spec.train); held > 0) {
       spec.train -= held;
       spec.eval = held;
@@ -147,7 +214,12 @@ void check_fit(const Recipe& r, const DataSpec& spec) {
   if (tokens != takes_tokens(r))
     errors.fail({"model.family", "data.source"},
                 fmt::format("expected a family for {}, as data.source = \"{}\" gives, got \"{}\"",
-                            tokens ? "tokens (gpt)" : "images (all but gpt)", r.data.source, r.model.family));
+                            tokens ? "tokens (gpt, or bert with model.tokens)" : "images or numbers (all but gpt)",
+                            r.data.source, r.model.family));
+  const NormalizeRecipe plain;
+  if (spec.sample.dtype == DType::f32 && r.data.normalize != plain)
+    errors.fail({"data.normalize.mean", "data.normalize.std"},
+                "expected no normalisation of samples that are no pixels; data.standardize is for them");
   if (r.train.batch_size > spec.train)
     errors.fail(
         {"train.batch_size", "data.train_samples", "data.validation"},

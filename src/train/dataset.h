@@ -13,8 +13,12 @@ namespace lathe {
 struct DataSpec {
   TensorType sample;  // field 0: the image or the tokens
   int64_t classes = 0;
-  int64_t train = 0, eval = 0;  // samples
-  int64_t resident_bytes = 0;   // memory that the sources hold
+  int64_t train = 0, eval = 0;        // samples
+  int64_t resident_bytes = 0;         // memory that the sources hold
+  TensorType target{DType::i32, {}};  // field 1
+  data::TargetUnits units = {};
+
+  int64_t terms() const { return target.numel(); }  // of the loss, per sample
 };
 
 struct Dataset {
@@ -25,8 +29,9 @@ struct Dataset {
 
 Dataset open_dataset(const Recipe&);
 
-// From the recipe, the sizes of the files and their headers; no sample is read or made. UserError with
-// Exit::bad_recipe and the place of the key where recipe and data do not fit, Exit::missing_input for missing files.
+// From the recipe, the sizes of the files and their headers; no sample is kept (of csv files only the rows tell how
+// many there are). UserError with Exit::bad_recipe and the place of the key where recipe and data do not fit,
+// Exit::missing_input for missing files.
 DataSpec describe_data(const Recipe&);
 
 // The rules that need the data: batch size, image sizes, channels. describe_data has called it.

@@ -1,5 +1,9 @@
 #include "train/evaluation.h"
 
+#include <algorithm>
+#include <array>
+#include <cmath>
+
 #include "base/stopwatch.h"
 
 namespace lathe {
@@ -33,15 +37,23 @@ data::LoaderConfig config(const Compiled& c) {
 Evaluation::Evaluation(const Compiled& c, Executor& e, const data::Source& source)
     : executor_(e),
       first_slot_(c.executor.slots - 2),
+      task_(c.config.task),
       batch_(c.eval_batch()),
-      terms_per_sample_(c.data.sample.dtype == DType::i32 ? c.data.sample.numel() : 1),
+      terms_per_sample_(c.data.terms()),
+      units_(c.data.units),
       whole_(c.program("eval")),
       tail_(c.has("eval_tail") ? c.program("eval_tail") : whole_),
-      loader_(source, config(c), loader_slots(e, first_slot_, 2, false)) {}
+      loader_(source, config(c), loader_slots(e, first_slot_, 2, false)) {
+  if (task_ == Task::segment && c.config.model.classes <= kMostMaskClasses)
+    for (int64_t k = 0; k < c.config.model.classes; ++k)
+      overlaps_.push_back({fmt::format("meet_{}", k), fmt::format("join_{}", k)});
+}
 
 EvalResult Evaluation::run() {
   const Stopwatch start;
   EvalResult r;
+  double distance = 0, targets = 0, squares = 0, input_errors = 0;
+  for (Overlap& o : overlaps_) o.meet = o.join = 0;
   loader_.start(0);
   for (int64_t i = 0; i < loader_.batches_per_epoch(); ++i) {
     const data::Batch batch = loader_.next();
@@ -49,15 +61,95 @@ EvalResult Evaluation::run() {
     executor_.stage(program, first_slot_ + batch.slot);
     executor_.run(program, first_slot_ + batch.slot);
     r.loss += executor_.metric("loss_sum");
-    r.accuracy += executor_.metric("correct");
+    switch (task_) {
+      case Task::classify:
+      case Task::segment: r.accuracy += executor_.metric("correct"); break;
+      case Task::regress:
+        distance += executor_.metric("distance_sum");
+        targets += executor_.metric("target_sum");
+        squares += executor_.metric("target_square_sum");
+        break;
+      case Task::restore: input_errors += executor_.metric("input_error_sum"); break;
+    }
+    for (Overlap& o : overlaps_) {
+      o.meet += executor_.metric(o.meet_name);
+      o.join += executor_.metric(o.join_name);
+    }
     r.samples += batch.count;
     loader_.release(batch.slot);
   }
   const auto terms = static_cast<double>(r.samples * terms_per_sample_);
+  const double errors = r.loss;
   r.loss /= terms;
   r.accuracy /= terms;
+  if (task_ == Task::regress) {
+    r.accuracy = std::nan("");
+    r.rmse = std::sqrt(r.loss) * units_.scale;
+    r.mae = distance / terms * units_.scale;
+    const double spread = squares - targets * targets / terms;
+    if (spread > 0) r.r2 = 1 - errors / spread;
+  } else if (task_ == Task::restore) {
+    r.accuracy = std::nan("");
+    r.psnr = -10 * std::log10(r.loss);
+    r.input_psnr = -10 * std::log10(input_errors / terms);
+  }
+  double shares = 0, present = 0;
+  for (const Overlap& o : overlaps_)
+    if (o.join > 0) {
+      shares += o.meet / o.join;
+      ++present;
+    }
+  if (present > 0) r.iou = shares / present;
   r.seconds = start.seconds();
   return r;
+}
+
+void write_evaluation(MetricsLog& log, int64_t step, const EvalResult& r) {
+  // Names as the file has them; string literals, so that nothing is allocated.
+  static constexpr std::pair<std::string_view, const char*> kNames[] = {{"accuracy", "eval_accuracy"},
+                                                                        {"iou", "eval_iou"},
+                                                                        {"rmse", "eval_rmse"},
+                                                                        {"mae", "eval_mae"},
+                                                                        {"r2", "eval_r2"},
+                                                                        {"psnr", "eval_psnr"},
+                                                                        {"input_psnr", "eval_input_psnr"}};
+  std::array<Metric, 2 + std::size(kNames)> metrics{{{"step", step}, {"eval_loss", r.loss}}};
+  size_t count = 2;
+  r.each([&](std::string_view name, double value) {
+    const auto* row = std::ranges::find(kNames, name, &std::pair<std::string_view, const char*>::first);
+    metrics[count++] = {row->second, value};
+  });
+  log.write(std::span(metrics).first(count));
+}
+
+namespace {
+
+// With its unit, by fmt into `to`.
+template <class Out>
+void format_metric(Out to, std::string_view name, double value) {
+  if (name == "accuracy" || name == "iou")
+    fmt::format_to(to, "{:.2f} %", 100 * value);
+  else if (name == "psnr" || name == "input_psnr")
+    fmt::format_to(to, "{:.2f} dB", value);
+  else
+    fmt::format_to(to, "{:.4g}", value);
+}
+
+}  // namespace
+
+void append_evaluation(fmt::memory_buffer& text, const EvalResult& r) {
+  const auto to = std::back_inserter(text);
+  fmt::format_to(to, "test loss {:.4f}", r.loss);
+  r.each([&](std::string_view name, double value) {
+    fmt::format_to(to, ", {} ", name);
+    format_metric(to, name, value);
+  });
+}
+
+std::string metric_text(std::string_view name, double value) {
+  std::string text;
+  format_metric(std::back_inserter(text), name, value);
+  return text;
 }
 
 }  // namespace lathe

@@ -5,6 +5,7 @@
 
 #include "data/loader.h"
 #include "train/compile.h"
+#include "train/run_dir.h"
 #include "train/trainer.h"
 
 namespace lathe {
@@ -13,6 +14,10 @@ namespace lathe {
 // are staged for training only: evaluation Programs do not read them, and their batches may be larger than the room for
 // them.
 std::vector<data::Slot> loader_slots(const Executor&, int first, int count, bool indices);
+
+// Into metrics.jsonl ("eval_loss", "eval_accuracy", ...), and as text for people. Neither allocates.
+void write_evaluation(MetricsLog&, int64_t step, const EvalResult&);
+void append_evaluation(fmt::memory_buffer& text, const EvalResult&);
 
 class Evaluation {
  public:
@@ -23,8 +28,15 @@ class Evaluation {
  private:
   Executor& executor_;
   int first_slot_;
+  Task task_;
   int64_t batch_, terms_per_sample_;
+  data::TargetUnits units_;
   size_t whole_, tail_;
+  struct Overlap {
+    std::string meet_name, join_name;
+    double meet = 0, join = 0;
+  };
+  std::vector<Overlap> overlaps_;  // of the classes of masks
   data::Loader loader_;
 };
 

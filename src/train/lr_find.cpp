@@ -36,7 +36,7 @@ class Sweep {
 
   double step(int64_t step, double lr) {
     const bool accumulates = c_.schedule.accumulate > 1;
-    const int64_t terms = c_.data.sample.dtype == DType::i32 ? c_.data.sample.numel() : 1;
+    const int64_t terms = c_.data.terms();
     double loss = 0;
     for (int64_t i = 0; i < c_.schedule.batches_in(step); ++i) {
       const data::Batch b = loader_->next();

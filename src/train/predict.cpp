@@ -157,6 +157,9 @@ std::vector<Prediction> predict(const std::string& run, const std::vector<std::s
     throw UserError(fmt::format("--tokens: {} classifies images; it is for text models only", run), Exit::usage);
   const Recipe r = load_run_recipe(run, sets);
   const DataSpec spec = describe_data(r);
+  if (r.model.family == "unet")
+    throw UserError(fmt::format("{}: predicts pixels; its pictures are in report.html (`lathe report {}`)", run, run),
+                    Exit::usage);
   CompileOptions o;
   o.train = o.eval = false;
   o.predict = 1;
@@ -178,6 +181,12 @@ std::vector<Prediction> predict(const std::string& run, const std::vector<std::s
     std::memcpy(e->staging(0, "x"), s.bytes.data(), s.bytes.size());
     e->stage(program, 0);
     e->run(program, 0);
+    if (c.config.task == Task::regress) {
+      Prediction p{s.name, {}, 0, ""};
+      for (const float v : as_floats(e->result("logits"))) p.values.push_back(v * spec.units.scale + spec.units.mean);
+      out.push_back(std::move(p));
+      continue;
+    }
     Prediction p{s.name, softmax(as_floats(e->result("logits"))), 0, ""};
     p.label = std::ranges::max_element(p.probabilities) - p.probabilities.begin();
     out.push_back(std::move(p));

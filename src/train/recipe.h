@@ -48,6 +48,15 @@ struct NormalizeRecipe {
 struct DataRecipe {
   std::string source = "fashion_mnist";
   std::string path;
+  std::string test_path;
+  std::string target = "class";
+  std::string label;
+  std::string ignore;
+  std::string header = "auto";
+  int64_t row = 0;
+  bool standardize = true;
+  double noise = 25;
+  int64_t max_pixels = 1 << 24;
   int64_t classes = 10;
   Ints shape{28, 28, 1};
   int64_t train_samples = 0;
@@ -79,6 +88,7 @@ struct ModelRecipe {
   LayersRecipe layers;
   int64_t heads = 4;
   int64_t width = 128;
+  bool tokens = false;
   int64_t vocab = 256;
   int64_t sequence = 128;
   int64_t depth = 18;

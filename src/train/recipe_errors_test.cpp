@@ -97,11 +97,11 @@ TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
       {"[optimizer]\nname = \"adm\"", "\"lamb\", \"muon\", got \"adm\"; did you mean \"adam\"?"},
       {"[optimizer]\nname = \"SGD\"", "got \"SGD\"; did you mean \"sgd\"?"},
       {"[data]\nsource = \"fashion-mnist\"", "did you mean \"fashion_mnist\"?"},
-      {"[model]\nfamily = \"transformer\"",
-       "a.toml:2:10: model.family: " + kOne +
-           "\"mlp\", \"cnn\", \"resnet\", \"mobilenetv2\", \"efficientnet\", \"vit\", \"lstm\", \"gpt\", "
-           "\"layers\", "
-           "got \"transformer\""},
+      {"[model]\nfamily = \"transformer\"", "a.toml:2:10: model.family: " + kOne +
+                                                "\"mlp\", \"cnn\", \"resnet\", \"mobilenetv2\", \"efficientnet\", "
+                                                "\"vit\", \"bert\", \"unet\", \"lstm\", \"gpt\", "
+                                                "\"layers\", "
+                                                "got \"transformer\""},
       {"[model]\nfamily = \"resnt\"", "did you mean \"resnet\"?"},
       {"[train]\nupdate = \"after_al\"", "did you mean \"after_all\"?"},
       {"[checkpoint]\nverify = \"sizes\"", "did you mean \"size\"?"},
@@ -131,7 +131,8 @@ TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
       {"[data]\nsource = \"text\"\n[model]\nfamily = \"gpt\"\nvocab = 300",
        "a.toml:5:9: model.vocab: expected at most 256"},
       {"[data]\nsource = \"text\"\naugment.flip = true\n[model]\nfamily = \"gpt\"",
-       "a.toml:3:16: data.augment.flip: has no effect: it is for images only; remove it"},
+       "a.toml:3:16: data.augment.flip: has no effect: it is for images with data.target = \"class\" or \"value\" "
+       "only; remove it"},
       {"[optimizer]\nname = \"sgd\"\nbeta1 = 0.5",
        "a.toml:3:9: optimizer.beta1: has no effect: it is for optimizer.name = \"adam\", \"adamw\", \"adamax\", "
        "\"lion\", "
@@ -178,6 +179,21 @@ TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
       {"[[optimizer.groups]]\nmatch = \"a\"\nweight_decay = -1", "optimizer.groups[0]: expected tables with match"},
       {"[model]\nchannels = [1]", "a.toml:2:12: model.channels: has no effect"},
       {"[train]\nsteps = 5\nepochs = 3", "a.toml:3:10: train.epochs: has no effect: it is for train.steps = 0 only"},
+      {"[data]\nsource = \"csv\"", "a.toml:2:10: data.path: expected a csv file for data.source = \"csv\", got \"\""},
+      {"[data]\ntarget = \"mask\"\nsource = \"synthetic\"",
+       "a.toml:2:10: model.family: expected \"unet\" for data.target = \"mask\", got \"mlp\""},
+      {"[data]\ntarget = \"value\"",
+       "a.toml:2:10: data.target: expected \"csv\", \"npy\" or \"synthetic\" as data.source"},
+      {"[model]\nfamily = \"unet\"", "a.toml:2:10: model.family: expected data.target = \"mask\" or \"image\" for"},
+      {"[data]\nlabel = \"x\"", "a.toml:2:9: data.label: has no effect: it is for data.source = \"csv\" only"},
+      {"[data]\nnoise = 3", "a.toml:2:9: data.noise: has no effect"},
+      {"[data]\nsource = \"synthetic\"\nshape = [30, 32, 1]\ntarget = \"image\"\n[model]\nfamily = \"unet\"\n"
+       "channels = [4, 8, 16]",
+       "a.toml:7:12: model.channels: expected few enough sizes for images of 30 x 32"},
+      {"[data]\nsource = \"synthetic\"\n[model]\nfamily = \"bert\"\ntokens = true",
+       "a.toml:2:10: data.source: expected \"npy\" for model.family = \"bert\", got \"synthetic\""},
+      {"[data]\nsource = \"synthetic\"\ntarget = \"value\"\n[train]\npatience = 2\nmonitor = \"accuracy\"",
+       "a.toml:6:11: train.monitor: expected \"loss\" for data.target = \"value\", got \"accuracy\""},
       {"[data]\nsource = \"text\"", "a.toml:2:10: data.source: expected images"},
       {"[model]\nfamily = \"gpt\"",
        "a.toml:2:10: data.source: expected \"text\" for model.family = \"gpt\", got \"fashion_mnist\""},

@@ -14,9 +14,11 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kMaxCount = 1e12;  // keeps products of two counts within 64 bits
 
-constexpr std::string_view kSources[] = {"fashion_mnist", "synthetic", "text", "idx"};
-constexpr std::string_view kFamilies[] = {"mlp", "cnn",  "resnet", "mobilenetv2", "efficientnet",
-                                          "vit", "lstm", "gpt",    "layers"};
+constexpr std::string_view kSources[] = {"fashion_mnist", "synthetic", "text", "idx", "csv", "npy", "png"};
+constexpr std::string_view kTargets[] = {"class", "value", "mask", "image"};
+constexpr std::string_view kHeaders[] = {"auto", "yes", "no"};
+constexpr std::string_view kFamilies[] = {"mlp",  "cnn",  "resnet", "mobilenetv2", "efficientnet", "vit",
+                                          "bert", "unet", "lstm",   "gpt",         "layers"};
 constexpr std::string_view kActivations[] = {"relu", "gelu"};
 constexpr std::string_view kStems[] = {"small", "imagenet"};
 constexpr std::string_view kVitPools[] = {"token", "mean"};
@@ -59,12 +61,33 @@ constexpr KeyUse kAlways{};
 constexpr KeyUse kOnCpu{[](const Recipe& r) { return r.device.name == "cpu" || r.device.name == "auto"; },
                         "device = \"cpu\" or \"auto\""};
 constexpr KeyUse kFromFiles{[](const Recipe& r) { return r.data.source != "synthetic"; }, "data read from files"};
-constexpr KeyUse kImages{[](const Recipe& r) { return r.data.source != "text"; }, "images"};
-constexpr KeyUse kSynthetic{[](const Recipe& r) { return r.data.source == "synthetic"; },
-                            "data.source = \"synthetic\""};
+bool reads(const Recipe& r, std::string_view source) { return r.data.source == source; }
+bool has_images(const Recipe& r) { return !reads(r, "text") && !reads(r, "csv"); }
+bool has_classes(const Recipe& r) { return r.data.target == "class" || r.data.target == "mask"; }
+constexpr KeyUse kImages{has_images, "images"};
+// Of a mask or an image to predict each pixel would have to move with that of the input.
+constexpr KeyUse kAugmented{
+    [](const Recipe& r) { return has_images(r) && (r.data.target == "class" || r.data.target == "value"); },
+    "images with data.target = \"class\" or \"value\""};
+constexpr KeyUse kLabelled{[](const Recipe& r) { return !reads(r, "text"); }, "data other than text"};
+constexpr KeyUse kCounted{[](const Recipe& r) { return !reads(r, "text") && has_classes(r); },
+                          "data other than text with data.target = \"class\" or \"mask\""};
+constexpr KeyUse kClasses{has_classes, "data.target = \"class\" or \"mask\""};
+constexpr KeyUse kSized{[](const Recipe& r) { return reads(r, "synthetic") || reads(r, "png"); },
+                        "data.source = \"synthetic\" or \"png\""};
+constexpr KeyUse kCsv{[](const Recipe& r) { return reads(r, "csv"); }, "data.source = \"csv\""};
+constexpr KeyUse kNumbers{[](const Recipe& r) { return reads(r, "csv") || reads(r, "npy"); },
+                          "data.source = \"csv\" or \"npy\""};
+constexpr KeyUse kPng{[](const Recipe& r) { return reads(r, "png"); }, "data.source = \"png\""};
+constexpr KeyUse kNoise{
+    [](const Recipe& r) { return r.data.target == "image" || (r.data.target == "mask" && reads(r, "png")); },
+    "data.target = \"image\", or \"mask\" of data.source = \"png\""};
 constexpr KeyUse kText{[](const Recipe& r) { return r.data.source == "text"; }, "data.source = \"text\""};
 constexpr KeyUse kTestSet{[](const Recipe& r) { return r.data.validation == 0; }, "data.validation = 0"};
 constexpr KeyUse kMlp{[](const Recipe& r) { return r.model.family == "mlp"; }, "model.family = \"mlp\""};
+constexpr KeyUse kBert{[](const Recipe& r) { return r.model.family == "bert"; }, "model.family = \"bert\""};
+constexpr KeyUse kCnnOrUnet{[](const Recipe& r) { return r.model.family == "cnn" || r.model.family == "unet"; },
+                            "model.family = \"cnn\" or \"unet\""};
 constexpr KeyUse kCnn{[](const Recipe& r) { return r.model.family == "cnn"; }, "model.family = \"cnn\""};
 constexpr KeyUse kGpt{[](const Recipe& r) { return r.model.family == "gpt"; }, "model.family = \"gpt\""};
 constexpr KeyUse kMlpOrCnn{[](const Recipe& r) { return r.model.family == "mlp" || r.model.family == "cnn"; },
@@ -79,20 +102,19 @@ constexpr KeyUse kConvNets{[](const Recipe& r) {
                            "model.family = \"resnet\", \"mobilenetv2\" or \"efficientnet\""};
 constexpr KeyUse kVit{[](const Recipe& r) { return r.model.family == "vit"; }, "model.family = \"vit\""};
 constexpr KeyUse kLstm{[](const Recipe& r) { return r.model.family == "lstm"; }, "model.family = \"lstm\""};
-constexpr KeyUse kTransformers{[](const Recipe& r) { return r.model.family == "gpt" || r.model.family == "vit"; },
-                               "model.family = \"gpt\" or \"vit\""};
-constexpr KeyUse kLayered{[](const Recipe& r) {
-                            return r.model.family == "gpt" || r.model.family == "vit" || r.model.family == "lstm" ||
-                                   r.model.family == "layers";
-                          },
-                          "model.family = \"gpt\", \"vit\", \"lstm\" or \"layers\""};
+bool is_transformer(const Recipe& r) {
+  return r.model.family == "gpt" || r.model.family == "vit" || r.model.family == "bert";
+}
+constexpr KeyUse kTransformers{is_transformer, "model.family = \"gpt\", \"vit\" or \"bert\""};
+constexpr KeyUse kStacks{[](const Recipe& r) { return is_transformer(r) || r.model.family == "lstm"; },
+                         "model.family = \"gpt\", \"vit\", \"bert\" or \"lstm\""};
+constexpr KeyUse kLayered{
+    [](const Recipe& r) { return is_transformer(r) || r.model.family == "lstm" || r.model.family == "layers"; },
+    "model.family = \"gpt\", \"vit\", \"bert\", \"lstm\" or \"layers\""};
 constexpr KeyUse kNotLayers{[](const Recipe& r) { return r.model.family != "layers"; },
                             "a model.family other than \"layers\" (which has layers of type dropout)"};
 constexpr KeyUse kTokens{[](const Recipe& r) { return takes_tokens(r); },
-                         "model.family = \"gpt\", or layers that begin with an embedding"};
-constexpr KeyUse kStacks{
-    [](const Recipe& r) { return r.model.family == "gpt" || r.model.family == "vit" || r.model.family == "lstm"; },
-    "model.family = \"gpt\", \"vit\" or \"lstm\""};
+                         "model.family = \"gpt\", \"bert\" with model.tokens, or layers that begin with an embedding"};
 constexpr KeyUse kRotary{[](const Recipe& r) { return r.model.family == "gpt" && r.model.positions == "rotary"; },
                          "model.positions = \"rotary\""};
 // `section.name = "a", "b" or "c"`, of the rows for which `reads` is true.
@@ -159,10 +181,43 @@ constexpr RecipeKey kKeys[] = {
      kHow,
      kFromFiles,
      {.matches = is_path, .pattern = "a path of at most 4096 bytes"},
-     "folder of the IDX files, or the text file; empty: the installed fashion_mnist, or generated text"},
-    {KEY(data.classes), kFree, kWhat, kImages, range(1, 1000000), "number of labels"},
-    {KEY(data.shape), kFree, kWhat, kSynthetic, list(range(1, 65536), 3, 3),
-     "height, width, channels of synthetic images"},
+     "folder of the IDX, npy or PNG files, or the csv, npz or text file; empty: the installed fashion_mnist, or "
+     "generated text"},
+    {KEY(data.test_path),
+     kStable,
+     kHow,
+     kCsv,
+     {.matches = is_path, .pattern = "a path of at most 4096 bytes"},
+     "csv: file of the test rows; empty: every fifth row of data.path is one"},
+    {KEY(data.target), kFree, kWhat, kLabelled, one_of(kTargets),
+     "what is to be predicted: a class, a number, the class of each pixel, or the image without noise"},
+    {KEY(data.label),
+     kFree,
+     kWhat,
+     kCsv,
+     {.matches = is_path, .pattern = "a name or number of at most 4096 bytes"},
+     "csv: column to predict, by its name or its number from 0; empty: the last"},
+    {KEY(data.ignore),
+     kFree,
+     kWhat,
+     kCsv,
+     {.matches = is_path, .pattern = "names or numbers, at most 4096 bytes"},
+     "csv: columns to leave out, by name or number, with commas between them"},
+    {KEY(data.header), kFree, kWhat, kCsv, one_of(kHeaders),
+     "csv: the first line has the names of the columns; auto: when it has no number"},
+    {KEY(data.row), kFree, kWhat, kNumbers, range(0, 1 << 20),
+     "csv, npy: numbers per row for families that read rows, as lstm and bert do; 0: all in one row"},
+    {KEY(data.standardize),
+     kFree,
+     kWhat,
+     kNumbers,
+     {},
+     "csv, npy: numbers get mean 0 and deviation 1, column by column, as on the training samples"},
+    {KEY(data.noise), kFree, kWhat, kNoise, range(0, 255), "deviation of the noise on images, of 255"},
+    {KEY(data.max_pixels), kFree, kWhat, kPng, range(1, 1 << 28), "png: larger images are left out"},
+    {KEY(data.classes), kFree, kWhat, kCounted, range(1, 1000000), "number of labels"},
+    {KEY(data.shape), kFree, kWhat, kSized, list(range(1, 65536), 3, 3),
+     "height, width, channels of synthetic images, and of those that PNG files are scaled and cropped to"},
     {KEY(data.train_samples), kFree, kWhat, kAlways, count(0),
      "train on the first n samples; 0: all (synthetic: 4096)"},
     {KEY(data.test_samples), kFree, kWhat, kTestSet, count(0), "test on the first n samples; 0: all (synthetic: 1024)"},
@@ -171,10 +226,11 @@ constexpr RecipeKey kKeys[] = {
     {KEY(data.sequence), kFree, kWhat, kText, range(0, 1 << 20), "tokens per sample of text; 0: model.sequence"},
     {KEY(data.threads), kFree, kHow, kAlways, range(1, 256), "loader threads"},
     {KEY(data.prefetch), kFree, kHow, kAlways, range(1, 64), "batches prepared ahead, each in a staging buffer"},
-    {KEY(data.augment.flip), kFree, kWhat, kImages, {}, "mirror every second training image left to right"},
-    {KEY(data.augment.crop), kFree, kWhat, kImages, range(0, 4096), "shift by up to so many pixels in each direction"},
-    {KEY(data.augment.rotate), kFree, kWhat, kImages, range(0, 180), "rotate by up to so many degrees, either way"},
-    {KEY(data.augment.cutout), kFree, kWhat, kImages, range(0, 4096), "side of a square of zeros, in pixels"},
+    {KEY(data.augment.flip), kFree, kWhat, kAugmented, {}, "mirror every second training image left to right"},
+    {KEY(data.augment.crop), kFree, kWhat, kAugmented, range(0, 4096),
+     "shift by up to so many pixels in each direction"},
+    {KEY(data.augment.rotate), kFree, kWhat, kAugmented, range(0, 180), "rotate by up to so many degrees, either way"},
+    {KEY(data.augment.cutout), kFree, kWhat, kAugmented, range(0, 4096), "side of a square of zeros, in pixels"},
     {KEY(data.normalize.mean), kFree, kWhat, kImages, list(range(-1e6, 1e6), 1, 1024),
      "subtracted from pixels scaled to [0, 1]; one number, or one per channel"},
     {KEY(data.normalize.std), kFree, kWhat, kImages, list(above(0, 1e6), 1, 1024),
@@ -182,21 +238,27 @@ constexpr RecipeKey kKeys[] = {
 
     {KEY(model.family), kStable, kWhat, kAlways, one_of(kFamilies), "kind of network"},
     {KEY(model.hidden), kFree, kWhat, kMlp, list(range(1, 1 << 20), 0, 256), "mlp: width of each hidden layer"},
-    {KEY(model.channels), kFree, kWhat, kCnn, list(range(1, 65536), 1, 16),
-     "cnn: channels of each stage; a stage halves the image"},
+    {KEY(model.channels), kFree, kWhat, kCnnOrUnet, list(range(1, 65536), 1, 16),
+     "cnn: channels of each stage; a stage halves the image; unet: of each size, the first is that of the image"},
     {KEY(model.dense), kFree, kWhat, kCnn, range(0, 1 << 20),
      "cnn: width of the dense layer before the output; 0: none"},
     {KEY(model.dropout), kFree, kWhat, kNotLayers, below(0, 1), "part of activations dropped while training"},
     {KEY(model.batch_norm), kFree, kWhat, kCnn, {}, "cnn: batch normalisation after each convolution"},
     {KEY(model.activation), kFree, kWhat, kMlpOrCnn, one_of(kActivations), "nonlinearity"},
     {KEY(model.layers), kFree, kWhat, kLayered, list(range(1, 1024), 0, 1000),
-     "gpt, vit, lstm: number of blocks or layers; layers: the list of [[model.layers]]"},
+     "gpt, vit, bert, lstm: number of blocks or layers; layers: the list of [[model.layers]]"},
     {KEY(model.heads), kFree, kWhat, kTransformers, range(1, 1024),
-     "gpt, vit: attention heads; must divide model.width"},
+     "gpt, vit, bert: attention heads; must divide model.width"},
     {KEY(model.width), kFree, kWhat, kStacks, range(1, 1 << 20),
-     "gpt, vit: width of the residual stream; lstm: of the state"},
+     "gpt, vit, bert: width of the residual stream; lstm: of the state"},
     {KEY(model.feed_forward), kFree, kWhat, kTransformers, range(0, 1 << 20),
-     "gpt, vit: width inside of the feed-forward layers; 0: 4 times model.width, with swiglu 8 / 3 times"},
+     "gpt, vit, bert: width inside of the feed-forward layers; 0: 4 times model.width, with swiglu 8 / 3 times"},
+    {KEY(model.tokens),
+     kFree,
+     kWhat,
+     kBert,
+     {},
+     "bert: samples are tokens (whole numbers, of npy files); false: rows of numbers or pixels"},
     {KEY(model.vocab), kFree, kWhat, kTokens, range(2, 1 << 24), "number of tokens; bytes need 256, ASCII text 128"},
     {KEY(model.sequence), kFree, kWhat, kTokens, range(1, 1 << 20), "number of positions"},
     {KEY(model.norm), kFree, kWhat, kGpt, one_of(kNorms), "gpt: layer norm, or LLaMA's root-mean-square norm"},
@@ -292,7 +354,7 @@ constexpr RecipeKey kKeys[] = {
     {KEY(train.clip_norm), kFree, kWhat, kAlways, range(0, kInfinity),
      "largest norm of all gradients together; 0: off"},
     {KEY(train.clip_value), kFree, kWhat, kAlways, range(0, kInfinity), "largest size of a gradient element; 0: off"},
-    {KEY(train.label_smoothing), kFree, kWhat, kAlways, below(0, 1), "part of the target spread over all classes"},
+    {KEY(train.label_smoothing), kFree, kWhat, kClasses, below(0, 1), "part of the target spread over all classes"},
     {KEY(train.sam), kFree, kWhat, kAlways, range(0, 100),
      "length of the step uphill from which the gradient is taken (sharpness-aware: twice the work); 0: off"},
     {KEY(train.ema), kFree, kWhat, kAlways, below(0, 1),

@@ -16,26 +16,69 @@ namespace {
 
 // The image shape where the recipe alone determines it.
 Ints known_image_shape(const Recipe& r) {
-  if (r.data.source == "synthetic") return r.data.shape;
+  if (r.data.source == "synthetic" || r.data.source == "png") return r.data.shape;
   if (r.data.source == "fashion_mnist") return {28, 28, 1};
   return {};
 }
 
+void check_target(const Recipe& r, RuleReport& report) {
+  const std::string &target = r.data.target, &source = r.data.source;
+  const bool tabular = source == "csv";
+  if ((target == "mask" && (tabular || source == "fashion_mnist" || source == "idx")) ||
+      (target == "value" && source != "csv" && source != "npy" && source != "synthetic") ||
+      (target == "image" && tabular)) {
+    const char* sources = target == "mask"    ? "\"png\", \"npy\" or \"synthetic\""
+                          : target == "value" ? "\"csv\", \"npy\" or \"synthetic\""
+                                              : "images";
+    report.fail({"data.target", "data.source"},
+                fmt::format("expected {} as data.source for \"{}\", got \"{}\"", sources, target, source));
+  }
+  const bool pixels = target == "mask" || target == "image";
+  if (pixels != (r.model.family == "unet")) {
+    report.fail({"model.family", "data.target"},
+                pixels ? fmt::format("expected \"unet\" for data.target = \"{}\", got \"{}\"", target, r.model.family)
+                       : fmt::format("expected data.target = \"mask\" or \"image\" for \"unet\", got \"{}\"", target));
+  }
+  if (target == "mask" && (r.data.classes < 2 || r.data.classes > 256 || (source == "png" && r.data.classes != 2))) {
+    report.fail({"data.classes", "data.target"},
+                fmt::format("expected {}, the background included, for data.target = \"mask\", got {}",
+                            source == "png" ? "2" : "2 to 256", r.data.classes));
+  }
+  if (source == "png" && r.data.shape[2] != 1 && r.data.shape[2] != 3) {
+    report.fail({"data.shape"}, fmt::format("expected 1 or 3 channels of PNG files, got {}", r.data.shape[2]));
+  }
+  if (r.train.monitor == "accuracy" && target != "class" && target != "mask") {
+    report.fail({"train.monitor", "data.target"},
+                fmt::format("expected \"loss\" for data.target = \"{}\", got \"accuracy\"", target));
+  }
+}
+
 void check_data(const Recipe& r, RuleReport& report) {
   const bool text = r.data.source == "text";
-  if (r.data.source == "idx" && r.data.path.empty()) {
-    report.fail({"data.path", "data.source"},
-                "expected the folder of the IDX files for data.source = \"idx\", got \"\"");
+  for (const auto& [source, what] : {std::pair{"idx", "the folder of the IDX files"},
+                                     {"csv", "a csv file"},
+                                     {"npy", "an npz file or a folder of npy files"},
+                                     {"png", "a folder with a folder of PNG files for each class"}}) {
+    if (r.data.source == source && r.data.path.empty())
+      report.fail({"data.path", "data.source"},
+                  fmt::format("expected {} for data.source = \"{}\", got \"\"", what, source));
   }
-  if (r.data.source == "fashion_mnist" && r.data.classes != 10) {
+  check_target(r, report);
+  if (r.data.source == "fashion_mnist" && r.data.target == "class" && r.data.classes != 10) {
     report.fail({"data.classes"},
                 fmt::format("expected 10 for data.source = \"fashion_mnist\", got {}", r.data.classes));
   }
-  if (text != takes_tokens(r)) {
-    report.fail({"data.source", "model.family"},
-                fmt::format("expected {} for model.family = \"{}\", got \"{}\"",
-                            text ? "images (\"fashion_mnist\", \"synthetic\" or \"idx\")" : "\"text\"", r.model.family,
-                            r.data.source));
+  // Tokens of npy files have one label each sample, those of text one each token.
+  const bool one_label = takes_tokens(r) && r.model.family == "bert";
+  const char* wanted = !takes_tokens(r) && text
+                           ? "images (\"fashion_mnist\", \"synthetic\", \"idx\", \"png\") or numbers "
+                             "(\"csv\", \"npy\")"
+                       : one_label && r.data.source != "npy"    ? "\"npy\""
+                       : takes_tokens(r) && !one_label && !text ? "\"text\""
+                                                                : nullptr;
+  if (wanted) {
+    report.fail({"data.source", "model.family"}, fmt::format("expected {} for model.family = \"{}\", got \"{}\"",
+                                                             wanted, r.model.family, r.data.source));
   }
   const int64_t batch = r.train.batch_size;
   if (r.data.train_samples > 0) {
@@ -103,7 +146,7 @@ void check_model(const Recipe& r, RuleReport& report) {
       report.fail({"model.depth"}, fmt::format("expected 18, 34, 50 or 101, got {}", r.model.depth));
   }
   if (takes_tokens(r)) check_tokens(r, report);
-  if (family != "gpt" && family != "vit") return;
+  if (family != "gpt" && family != "vit" && family != "bert") return;
   if (r.model.width % r.model.heads != 0) {
     report.fail({"model.heads", "model.width"},
                 fmt::format("expected a divisor of model.width = {}, got {}", r.model.width, r.model.heads));
@@ -171,6 +214,7 @@ void check_train(const Recipe& r, RuleReport& report) {
 // Of any recipe, even one whose family is not known.
 bool takes_tokens(const Recipe& r) {
   if (r.model.family == "layers") return takes_tokens(r.model.layers.list);
+  if (r.model.family == "bert") return r.model.tokens;
   for (const ModelFamily& f : model_families())
     if (f.name == r.model.family) return f.input == InputForm::tokens;
   return false;
@@ -198,6 +242,13 @@ void check_image_rules(const Recipe& r, const Ints& shape, RuleReport& report) {
   if (r.model.family == "layers" && !r.model.layers.list.empty() && !takes_tokens(r))
     check_layer_list(r, {DType::f32, {1, shape[0], shape[1], shape[2]}}, report);
   const auto halvings = static_cast<int64_t>(r.model.channels.size());
+  if (r.model.family == "unet" && halvings <= 16 &&
+      (shape[0] % (int64_t{1} << (halvings - 1)) != 0 || shape[1] % (int64_t{1} << (halvings - 1)) != 0)) {
+    report.fail({"model.channels"},
+                fmt::format("expected few enough sizes for images of {} x {} (each but the first halves the image), "
+                            "got {}",
+                            shape[0], shape[1], halvings));
+  }
   if (r.model.family == "cnn" && side >> halvings == 0) {
     report.fail({"model.channels"},
                 fmt::format("expected few enough stages for images of {} x {} (each halves the image), got {}",

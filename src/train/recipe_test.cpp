@@ -243,7 +243,7 @@ TEST(BuiltinRecipes, UnknownNamesListThem) {
     return std::string("no error");
   };
   EXPECT_NE(message("fashion_mist").find("did you mean \"fashion_mnist\"?"), std::string::npos);
-  EXPECT_NE(message("zzz").find("fashion_mnist, gpt_tiny, mlp"), std::string::npos) << message("zzz");
+  EXPECT_NE(message("zzz").find("fashion_mnist, "), std::string::npos) << message("zzz");
   EXPECT_NE(message("/no/such.toml").find("/no/such.toml: no such file"), std::string::npos);
   EXPECT_NE(message("/dev").find("/dev: expected a recipe file, got a directory"), std::string::npos);
   EXPECT_NE(message("/dev/null").find("got a FIFO, device or socket"), std::string::npos);

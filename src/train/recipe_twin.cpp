@@ -50,9 +50,10 @@ Recipe tiny_twin(const Recipe& recipe) {
   Recipe r = recipe;
   r.name = recipe.name.substr(0, 90) + "_tiny";
 
+  r.model.tokens = false;  // there are no generated tokens with a label per sample
   const bool text = takes_tokens(r);
-  Ints shape = r.data.source == "synthetic" ? r.data.shape : Ints{28, 28, 1};
-  if (r.data.source == "idx" && r.data.normalize.mean.size() > 1) {
+  Ints shape = r.data.source == "synthetic" || r.data.source == "png" ? r.data.shape : Ints{28, 28, 1};
+  if ((r.data.source == "idx" || r.data.source == "npy") && r.data.normalize.mean.size() > 1) {
     shape[2] = static_cast<int64_t>(r.data.normalize.mean.size());
   }
   at_most(r.model.channels, 2, 4);
@@ -64,6 +65,7 @@ Recipe tiny_twin(const Recipe& recipe) {
   if (r.model.family == "vit") shape[0] = shape[1] = 2 * r.model.patch;
   r.data.source = text ? "text" : "synthetic";
   r.data.path.clear();
+  r.data.test_path.clear();
   r.data.shape = shape;
   at_most(r.data.classes, 4);
   r.data.train_samples = 16;

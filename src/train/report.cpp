@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -10,6 +11,7 @@
 #include "io/report.h"
 #include "run/peak.h"
 #include "train/progress.h"
+#include "train/report_targets.h"
 #include "train/run_dir.h"
 #include "train/trainer.h"
 
@@ -25,6 +27,7 @@ constexpr int kTimings = 5;
 struct Curves {
   io::Line loss{"training", {}, {}}, eval_loss{"test", {}, {}}, accuracy{"accuracy", {}, {}}, lr{"rate", {}, {}},
       norm{"norm", {}, {}};
+  std::map<std::string, io::Line> others;  // of evaluation: "rmse", "iou", ...
 };
 
 Curves read_metrics(const std::string& path) {
@@ -48,6 +51,12 @@ Curves read_metrics(const std::string& path) {
     add(c.accuracy, "eval_accuracy", 100);
     add(c.lr, "lr");
     add(c.norm, "grad_norm");
+    for (const auto& [key, value] : j.items())
+      if (key.starts_with("eval_") && key != "eval_loss" && key != "eval_accuracy" && c.others.size() < 16) {
+        io::Line& curve = c.others[key.substr(5)];
+        curve.name = key.substr(5);
+        add(curve, key.c_str());
+      }
   }
   return c;
 }
@@ -217,7 +226,9 @@ void add_facts(io::Report& report, const std::string& run) {
     if (j.is_object() && j.contains(key) && j[key].is_number()) text(j[key].get<double>());
   };
   const auto fact = [&](const char* name, std::string value) { report.facts.emplace_back(name, std::move(value)); };
-  number("test_accuracy", [&](double v) { fact("test accuracy", fmt::format("{:.2f} %", 100 * v)); });
+  for (const char* name : {"accuracy", "iou", "r2", "rmse", "mae", "psnr", "input_psnr"})
+    number(fmt::format("test_{}", name).c_str(),
+           [&](double v) { fact(fmt::format("test {}", name).c_str(), metric_text(name, v)); });
   number("test_loss", [&](double v) { fact("test loss", fmt::format("{:.4f}", v)); });
   number("steps", [&](double v) { fact("steps", fmt::format("{:.0f}", v)); });
   number("training_seconds", [&](double v) { fact("training time", format_seconds(v)); });
@@ -232,7 +243,8 @@ std::string make_report(const std::string& run, const std::vector<std::string>& 
   const Dataset dataset = open_dataset(r);
   CompileOptions o;
   o.eval = false;
-  o.predict = std::max<int64_t>(1, std::min<int64_t>(dataset.eval ? dataset.eval->size() : 1, 250));
+  const int64_t most = r.model.family == "unet" ? 16 : 250;
+  o.predict = std::max<int64_t>(1, std::min<int64_t>(dataset.eval ? dataset.eval->size() : 1, most));
   const Compiled c = compile(r, dataset.spec, o);
   const auto e = open_run(run, c);
   const Curves curves = read_metrics(io::join_path(run, "metrics.jsonl"));
@@ -243,10 +255,15 @@ std::string make_report(const std::string& run, const std::vector<std::string>& 
   add_facts(report, run);
   report.parts.push_back({"Loss", "", io::line_chart({"step", "loss", {curves.loss, curves.eval_loss}}), {}, {}});
   report.parts.push_back({"Accuracy on test data", "", io::line_chart({"step", "%", {curves.accuracy}}), {}, {}});
+  for (const auto& [name, line] : curves.others)
+    report.parts.push_back({name + " on test data", "", io::line_chart({"step", name, {line}}), {}, {}});
   report.parts.push_back({"Learning rate", "", io::line_chart({"step", "rate", {curves.lr}}), {}, {}});
   report.parts.push_back({"Gradient norm", "", io::line_chart({"step", "norm", {curves.norm}}), {}, {}});
 
-  if (dataset.eval && c.data.sample.dtype != DType::i32 && c.data.classes <= kMostClasses) {
+  if (dataset.eval)
+    for (io::ReportPart& part : target_parts(*e, c, *dataset.eval)) report.parts.push_back(std::move(part));
+  const bool labels_each = c.config.task == Task::classify && c.data.terms() == 1;
+  if (dataset.eval && labels_each && c.data.classes <= kMostClasses) {
     Outcome outcome = classify(*e, c, *dataset.eval);
     std::vector<std::string> labels;
     for (int64_t i = 0; i < c.data.classes; ++i) labels.push_back(std::to_string(i));

@@ -80,7 +80,7 @@ MetricsLog::MetricsLog(io::Fs& fs, const std::string& dir, int64_t step) : event
 
 MetricsLog::~MetricsLog() { std::fclose(file_); }
 
-void MetricsLog::write(std::initializer_list<Metric> metrics) {
+void MetricsLog::write(std::span<const Metric> metrics) {
   fmt::memory_buffer line;  // its own 500 bytes are enough: no allocation
   const auto to = std::back_inserter(line);
   for (const Metric& m : metrics) {
@@ -100,13 +100,13 @@ void MetricsLog::write(std::initializer_list<Metric> metrics) {
   write_events(metrics);
 }
 
-void MetricsLog::write_events(std::initializer_list<Metric> metrics) {
-  const auto* step = metrics.size() > 0 ? std::get_if<int64_t>(&metrics.begin()->value) : nullptr;
+void MetricsLog::write_events(std::span<const Metric> metrics) {
+  const auto* step = metrics.empty() ? nullptr : std::get_if<int64_t>(&metrics[0].value);
   LATHE_CHECK(step, "metrics without a step");
   const double now = unix_time();
-  for (const Metric* m = metrics.begin() + 1; m != metrics.end(); ++m) {
-    const auto* whole = std::get_if<int64_t>(&m->value);
-    events_.scalar(m->name, *step, whole ? static_cast<double>(*whole) : std::get<double>(m->value), now);
+  for (const Metric& m : metrics.subspan(1)) {
+    const auto* whole = std::get_if<int64_t>(&m.value);
+    events_.scalar(m.name, *step, whole ? static_cast<double>(*whole) : std::get<double>(m.value), now);
   }
   events_.flush();
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <variant>
 
@@ -24,7 +25,7 @@ void check_same_recipe(io::Fs&, const std::string& run, const Recipe&);
 
 // One value of a line; a non-finite number is written as null.
 struct Metric {
-  const char* name;
+  const char* name = "";
   std::variant<int64_t, double> value;
 };
 
@@ -37,11 +38,12 @@ class MetricsLog {
   MetricsLog(const MetricsLog&) = delete;
   MetricsLog& operator=(const MetricsLog&) = delete;
   // Starts with the step. Allocates nothing.
-  void write(std::initializer_list<Metric>);
+  void write(std::span<const Metric>);
+  void write(std::initializer_list<Metric> m) { write(std::span(m.begin(), m.size())); }
   void sync();
 
  private:
-  void write_events(std::initializer_list<Metric>);
+  void write_events(std::span<const Metric>);
   std::FILE* file_;
   io::EventFile events_;
 };

@@ -21,7 +21,8 @@ Recipe text_recipe(const std::string& run, const std::vector<std::string>& sets)
 }  // namespace
 
 bool is_text_run(const std::string& run, const std::vector<std::string>& sets) {
-  return takes_tokens(load_run_recipe(run, sets));
+  const Recipe r = load_run_recipe(run, sets);
+  return takes_tokens(r) && r.model.family != "bert";  // which has one answer for all tokens
 }
 
 TextWriter::TextWriter(const std::string& run, const std::vector<std::string>& sets, Which which) {

@@ -49,7 +49,7 @@ class Trainer {
       throw_recipe_error(r, {"data.test_samples", "data.validation"},
                          "expected evaluation data for train.patience or schedule.name = \"plateau\", got none");
     if (c_.has("eval")) evaluation_ = std::make_unique<Evaluation>(c_, *executor_, *dataset_.eval);
-    terms_per_sample_ = c_.data.sample.dtype == DType::i32 ? c_.data.sample.numel() : 1;
+    terms_per_sample_ = c_.data.terms();
     schedule_ = schedule_config(c_);
     retention_.emplace(r.checkpoint.keep_last);
     prepare_directory(r);
@@ -387,10 +387,10 @@ class Trainer {
 
   void evaluate_now(bool regular) {
     eval_ = evaluation_->run();
-    log_->write({{"step", step_}, {"eval_loss", eval_->loss}, {"eval_accuracy", eval_->accuracy}});
+    write_evaluation(*log_, step_, *eval_);
     fmt::memory_buffer text;
-    fmt::format_to(std::back_inserter(text), "epoch {}: test loss {:.4f}, accuracy {:.2f} %",
-                   c_.schedule.epoch_of(step_), eval_->loss, 100 * eval_->accuracy);
+    fmt::format_to(std::back_inserter(text), "epoch {}: ", c_.schedule.epoch_of(step_));
+    append_evaluation(text, *eval_);
     progress_.note({text.data(), text.size()});
     const double factor = monitor_.factor(step_ + 1);
     if (monitor_.hear(eval_->loss, eval_->accuracy, step_, regular) && c_.recipe.checkpoint.best)
@@ -446,6 +446,7 @@ class Trainer {
     result_.loss = loss_;
     result_.eval_loss = eval_ ? eval_->loss : std::numeric_limits<double>::quiet_NaN();
     result_.accuracy = eval_ ? eval_->accuracy : std::numeric_limits<double>::quiet_NaN();
+    result_.evaluation = eval_;
     result_.samples_per_second = result_.seconds > 0 ? static_cast<double>(samples_) / result_.seconds : 0;
     result_.flops_per_second =
         result_.seconds > 0 ? step_flops() * static_cast<double>(step_ - first_step_) / result_.seconds : 0;

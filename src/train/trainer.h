@@ -26,14 +26,39 @@ struct TrainOptions {
   std::function<void(int64_t step, Executor&)> on_step;
 };
 
+// What is known of the predictions for evaluation data. Which numbers there are depends on data.target.
+struct EvalResult {
+  double loss = 0;
+  double accuracy = 0;               // of classes, tokens or pixels; NaN where there are none
+  std::optional<double> iou;         // mask: mean over the classes of what prediction and truth share, of both together
+  std::optional<double> rmse, mae;   // value: root of the mean square and mean size of the error, in the data's units
+  std::optional<double> r2;          // value: part of the variance that is explained; the mean as a guess has 0
+  std::optional<double> psnr;        // image: of the output against the image without noise, in dB, over all pixels
+  std::optional<double> input_psnr;  // the same of the input
+  int64_t samples = 0;
+  double seconds = 0;
+
+  // f(name, value) for each that there is, but the loss.
+  template <class F>
+  void each(F&& f) const {
+    if (!rmse && !psnr) f("accuracy", accuracy);
+    const std::pair<const char*, const std::optional<double>&> others[] = {
+        {"iou", iou}, {"rmse", rmse}, {"mae", mae}, {"r2", r2}, {"psnr", psnr}, {"input_psnr", input_psnr}};
+    for (const auto& [name, value] : others)
+      if (value) f(name, *value);
+  }
+};
+std::string metric_text(std::string_view name, double value);  // "93.20 %", "31.44 dB", "0.9812"
+
 struct TrainResult {
-  bool preempted = false;              // a signal ended it; a checkpoint was written
-  bool unchanged = false;              // resumed at its end: nothing was trained, no file was written
-  bool stopped_early = false;          // train.patience ended it
-  int64_t steps = 0;                   // reached
-  int64_t best_step = 0;               // of the best evaluation; 0: there was none
-  double loss = 0;                     // last training loss
-  double eval_loss = 0, accuracy = 0;  // NaN when nothing was evaluated
+  bool preempted = false;                // a signal ended it; a checkpoint was written
+  bool unchanged = false;                // resumed at its end: nothing was trained, no file was written
+  bool stopped_early = false;            // train.patience ended it
+  int64_t steps = 0;                     // reached
+  int64_t best_step = 0;                 // of the best evaluation; 0: there was none
+  double loss = 0;                       // last training loss
+  double eval_loss = 0, accuracy = 0;    // NaN when nothing was evaluated
+  std::optional<EvalResult> evaluation;  // the last
   double samples_per_second = 0;
   double seconds = 0;  // in training steps
   double flops_per_second = 0;
@@ -55,12 +80,6 @@ struct TrainResult {
 // Exit::bad_data when losses or gradients stay non-finite.
 TrainResult train(const Recipe&, const TrainOptions&);
 
-struct EvalResult {
-  double loss = 0, accuracy = 0;
-  int64_t samples = 0;
-  double seconds = 0;
-};
-
 inline constexpr const char* kCheckpointFolder = "checkpoints";
 inline constexpr const char* kBestFolder = "best";
 
@@ -74,7 +93,8 @@ struct Prediction {
   std::string input;
   std::vector<double> probabilities;
   int64_t label = 0;
-  std::string text;  // token models: the continuation
+  std::string text;                 // token models: the continuation
+  std::vector<double> values = {};  // data.target = "value": instead of probabilities, in the data's units
 };
 // Images: .pgm/.ppm, IDX (all images of the file) or "test:N" / "test:A-B" of the recipe's evaluation data. Tokens:
 // text files, continued by `tokens` bytes (default 64), always the most likely one; an error for images.

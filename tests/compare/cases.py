@@ -52,6 +52,9 @@ CASES = {
     "resnet18_small": FASHION | {
         "model.family": "resnet", "model.depth": 18, "model.stem": "small", "model.scale": 0.25, "optimizer.name": "sgd",
         "optimizer.lr": 2e-4, "optimizer.weight_decay": 5e-4},
+    "bert_rows": FASHION | {
+        "model.family": "bert", "model.layers": 2, "model.heads": 4, "model.width": 32, "optimizer.name": "sgd",
+        "optimizer.lr": 0.05, "optimizer.momentum": 0.9, "train.clip_norm": 1.0},
     "vit_token": FASHION | {
         "model.family": "vit", "model.patch": 7, "model.layers": 2, "model.heads": 4, "model.width": 32,
         "model.pool": "token", "optimizer.name": "sgd", "optimizer.lr": 0.05, "optimizer.momentum": 0.9,

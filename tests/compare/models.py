@@ -181,7 +181,59 @@ class Vit(nn.Module):
         return self.heads["head"](x[:, 0] if self.pool == "token" else x.mean(1))
 
 
-FAMILIES = {"mlp": Mlp, "cnn": Cnn, "resnet": Resnet, "vit": Vit, "gpt": Gpt}
+class BertLayer(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        part = lambda inside, out: nn.ModuleDict({"dense": nn.Linear(inside, out), "LayerNorm": nn.LayerNorm(width, eps=1e-12)})
+        self.attention = nn.ModuleDict({
+            "self": nn.ModuleDict({name: nn.Linear(width, width) for name in ("query", "key", "value")}),
+            "output": part(width, width)})
+        self.intermediate = nn.ModuleDict({"dense": nn.Linear(width, 4 * width)})
+        self.output = part(4 * width, width)
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = (self.attention["self"][n](x).view(b, t, self.heads, -1).transpose(1, 2) for n in ("query", "key", "value"))
+        y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, t, c)
+        out = self.attention["output"]
+        x = out["LayerNorm"](x + out["dense"](y))
+        return self.output["LayerNorm"](x + self.output["dense"](F.gelu(self.intermediate["dense"](x))))
+
+
+class BertEmbeddings(nn.Module):
+    def __init__(self, width, rows, inside):
+        super().__init__()
+        self.cls_token = nn.Parameter(torch.randn(1, 1, width) * 0.1)
+        self.projection = nn.Linear(inside, width)
+        self.position_embeddings = nn.Embedding(rows + 1, width)
+        self.LayerNorm = nn.LayerNorm(width, eps=1e-12)
+
+    def forward(self, x):
+        x = torch.cat([self.cls_token.expand(len(x), -1, -1), self.projection(x)], 1)
+        return self.LayerNorm(x + self.position_embeddings.weight)
+
+
+class Bert(nn.Module):
+    """BERT with Hugging Face's names, over the rows of images."""
+
+    def __init__(self, keys, shape, classes):
+        super().__init__()
+        width = keys["model.width"]
+        self.embeddings = BertEmbeddings(width, shape[0], shape[1] * shape[2])
+        self.encoder = nn.ModuleDict({"layer": nn.ModuleList(BertLayer(width, keys["model.heads"])
+                                                             for _ in range(keys["model.layers"]))})
+        self.pooler = nn.ModuleDict({"dense": nn.Linear(width, width)})
+        self.classifier = nn.Linear(width, classes)
+
+    def forward(self, x):
+        x = self.embeddings(x.permute(0, 2, 3, 1).flatten(2))  # rows of pixels
+        for layer in self.encoder["layer"]:
+            x = layer(x)
+        return self.classifier(torch.tanh(self.pooler["dense"](x[:, 0])))
+
+
+FAMILIES = {"bert": Bert, "mlp": Mlp, "cnn": Cnn, "resnet": Resnet, "vit": Vit, "gpt": Gpt}
 
 
 def build(keys, shape, classes, seed):

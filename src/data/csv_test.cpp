@@ -1,0 +1,153 @@
+#include "data/csv.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+namespace lathe::data {
+namespace {
+
+class Csv : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() / ("lathe_csv_test_" + std::to_string(::getpid()) + "_" +
+                                                        testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string file(const std::string& text, const std::string& name = "a.csv") {
+    std::ofstream(folder_ / name, std::ios::binary) << text;
+    return (folder_ / name).native();
+  }
+  std::string error_of(const CsvConfig& c, Split split = Split::train) {
+    try {
+      load_csv(c, split);
+    } catch (const Misfit& e) {
+      return e.keys().front() + ": " + e.what();
+    } catch (const UserError& e) {
+      return e.what();
+    }
+    return "";
+  }
+
+  std::filesystem::path folder_;
+};
+
+std::vector<float> features(const Source& s, int64_t i, float* target = nullptr, int32_t* label = nullptr) {
+  std::vector<float> x(static_cast<size_t>(s.fields()[0].type.numel()));
+  std::byte y[4];
+  const std::span<std::byte> spans[] = {std::as_writable_bytes(std::span(x)), std::span(y)};
+  s.read(i, spans);
+  if (target) std::memcpy(target, y, 4);
+  if (label) std::memcpy(label, y, 4);
+  return x;
+}
+
+std::vector<std::vector<std::string>> rows(std::string_view text) {
+  std::vector<std::vector<std::string>> out;
+  for_each_row(text, "t.csv",
+               [&](int64_t, std::span<const std::string_view> cells) { out.emplace_back(cells.begin(), cells.end()); });
+  return out;
+}
+
+TEST_F(Csv, CellsAreTakenApart) {
+  using Rows = std::vector<std::vector<std::string>>;
+  EXPECT_EQ(rows("a,b\r\n\n1, 2 \n"), (Rows{{"a", "b"}, {"1", "2"}}));
+  EXPECT_EQ(rows("\"a,\"\"b\"\"\",\"line\nbreak\"\n1,2"), (Rows{{"a,\"b\"", "line\nbreak"}, {"1", "2"}}));
+  EXPECT_EQ(rows("1\t2\n3\t"), (Rows{{"1", "2"}, {"3", ""}}));
+  EXPECT_EQ(rows("1;2;3\n")[0].size(), 3u);
+  EXPECT_TRUE(rows("").empty());
+  EXPECT_THROW(rows("1,2\n1\n"), UserError);
+  EXPECT_THROW(rows("\"a\n"), UserError);
+  EXPECT_THROW(rows("\"a\"b,c\n"), UserError);
+}
+
+TEST_F(Csv, NumbersAndWordsBecomeStandardFeatures) {
+  std::string text = "size,kind,price\n";
+  for (int i = 0; i < 10; ++i)
+    text += std::to_string(i) + (i % 2 ? ",odd," : ",even,") + std::to_string(100 + 10 * i) + "\n";
+  const CsvConfig c{.path = file(text), .label = "price", .values = true};
+  const auto train = load_csv(c, Split::train), test = load_csv(c, Split::test);
+  ASSERT_EQ(train->size(), 8);
+  ASSERT_EQ(test->size(), 2);  // rows 4 and 9
+  EXPECT_EQ(train->fields()[0].type, (TensorType{DType::f32, {1, 3, 1}}));
+  EXPECT_EQ(train->fields()[1].type, (TensorType{DType::f32, {1}}));
+  EXPECT_EQ(train->classes(), 1);
+  // Of the training rows 0 1 2 3 5 6 7 8: mean 4, variance 7.5.
+  double sum = 0, squares = 0;
+  for (int64_t i = 0; i < 8; ++i) {
+    const auto x = features(*train, i);
+    sum += x[0];
+    squares += x[0] * x[0];
+    EXPECT_EQ(x[1] + x[2], 1);
+  }
+  EXPECT_NEAR(sum, 0, 1e-5);
+  EXPECT_NEAR(squares, 8, 1e-4);
+  EXPECT_NEAR(train->target_units().mean, 140, 1e-9);
+  EXPECT_NEAR(train->target_units().scale, 10 * std::sqrt(7.5), 1e-9);
+  float target = 0;
+  const auto last = features(*test, 1, &target);
+  EXPECT_NEAR(last[0], 5 / std::sqrt(7.5), 1e-6);
+  EXPECT_EQ(last[1], 0);  // "even" comes first
+  EXPECT_EQ(last[2], 1);
+  EXPECT_NEAR(target * train->target_units().scale + train->target_units().mean, 190, 1e-4);
+  const SourceInfo info = describe_csv(c, Split::test);
+  EXPECT_EQ(info.size, 2);
+  EXPECT_EQ(info.resident_bytes, test->resident_bytes());
+  EXPECT_EQ(info.target, test->fields()[1].type);
+}
+
+TEST_F(Csv, LabelsAreNumberedByTheirSizeAndTestRowsHaveTheirFile) {
+  const CsvConfig c{.path = file("10\t1\t2\t3\t4\n-1\t5\t6\t7\t8\n9\t1\t1\t1\t1\n", "a.tsv"),
+                    .test_path = file("9\t4\t3\t2\t1\n", "b.tsv"),
+                    .label = "0",
+                    .classes = 3,
+                    .row = 2,
+                    .standardize = false};
+  const auto train = load_csv(c, Split::train), test = load_csv(c, Split::test);
+  EXPECT_EQ(train->size(), 3);
+  EXPECT_EQ(test->size(), 1);
+  EXPECT_EQ(train->fields()[0].type.shape, (Shape{2, 2, 1}));
+  int32_t label = 0;
+  EXPECT_EQ(features(*train, 0, nullptr, &label), (std::vector<float>{1, 2, 3, 4}));
+  EXPECT_EQ(label, 2);
+  features(*train, 1, nullptr, &label);
+  EXPECT_EQ(label, 0);
+  EXPECT_EQ(features(*test, 0, nullptr, &label), (std::vector<float>{4, 3, 2, 1}));
+  EXPECT_EQ(label, 1);
+}
+
+TEST_F(Csv, ErrorsNameFileLineAndColumn) {
+  const auto has = [&](const CsvConfig& c, const std::string& part, Split split = Split::train) {
+    const std::string text = error_of(c, split);
+    EXPECT_NE(text.find(part), std::string::npos) << text << "\nwanted: " << part;
+  };
+  has({.path = file("a,b\n1,2\n3,x\n"), .label = "a"}, "a.csv:3: column b: expected a number as in line 2, got \"x\"");
+  has({.path = file("a,b\n1,2\n3,\n"), .label = "a"}, "a.csv:3: column b: expected a number as in line 2, got nothing");
+  has({.path = file("a,b\n1,2\n3,nan\n"), .label = "a"}, "got \"nan\"");
+  has({.path = file("a,b\n1,2\n3,1e999\n"), .label = "a"}, "got \"1e999\"");
+  has({.path = file("a,b\n1,2\n3\n")}, "a.csv:3: expected 2 cells as in the first row, got 1");
+  has({.path = file("a,b\n1,2\n"), .label = "c"}, "data.label: expected one of the 2 columns of");
+  has({.path = file("a,b\n1,2\n"), .ignore = "c"}, "data.ignore: expected one of");
+  has({.path = file("a,b\n1,2\n"), .ignore = "a"}, "no column is left");
+  has({.path = file("a,b\n1,2\n3,4\n"), .classes = 5}, "data.classes: expected 2, the number of different labels");
+  has({.path = file("a,b\n1,2\n3,4\n"), .row = 2}, "data.row: expected a divisor of the 1 features");
+  has({.path = file("a,b\n")}, "no rows");
+  has({.path = file("a,b\n1,2\n")}, "no test rows", Split::test);
+  has({.path = file("1,2\n3,4\n"), .test_path = file("1,7\n", "t.csv")}, "t.csv:1: column 1: expected a label that",
+      Split::test);
+  has({.path = file("1,2\n3,4\n"), .test_path = file("1,2,3\n", "t.csv")}, "t.csv:1: expected 2 columns as in",
+      Split::test);
+  std::string many = "word,y\n";
+  for (int i = 0; i < 100; ++i) many += "w" + std::to_string(i) + ",1\n";
+  has({.path = file(many)}, "column word: expected numbers, or at most 64 different words");
+  has({.path = (folder_ / "none.csv").native()}, "tools/fetch-data");
+}
+
+}  // namespace
+}  // namespace lathe::data

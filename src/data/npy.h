@@ -1,0 +1,43 @@
+// Arrays of NumPy: .npy files, or the members of an .npz file. Numbers in C order; no objects, nothing is unpickled.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/source.h"
+
+namespace lathe::data {
+
+struct NpyArray {
+  char kind = 'f';  // 'f', 'i', 'u'
+  int item = 4;     // bytes of an element
+  Shape shape;
+  std::vector<std::byte> file;
+  int64_t header_bytes = 0;
+
+  bool whole() const { return kind != 'f'; }
+  double at(int64_t i) const;
+};
+
+// UserError with `name` for what is no array, or none of little-endian numbers in C order. Nothing is allocated.
+NpyArray parse_npy(std::vector<std::byte> content, const std::string& name);
+
+struct NpyConfig {
+  std::string path = {};  // an .npz file, or a folder of .npy files: x_train, y_train, x_test, y_test; or x and y, of
+                          // whose samples every fifth is a test sample
+  Target target = Target::label;
+  int64_t classes = 0;      // labels must be below; 0: the largest and one
+  int64_t row = 0;          // x [N, F]: a sample is [F / row, row, 1]; 0: [1, F, 1]
+  bool standardize = true;  // numbers that are no pixels get mean 0 and deviation 1 as on the training samples
+  int64_t vocab = 0;        // above 0: x are tokens, below vocab
+};
+
+// Fields by the arrays: x u8 [N, H, W] or [N, H, W, C] are images; other x are numbers, f32 [...], [T, W, 1] for
+// [N, T, W]; tokens are i32[T]. y: whole numbers [N] are labels, i32[]; for values f32[k] of [N] or [N, k],
+// standardised; for masks u8[H, W]. Target::image needs no y.
+std::unique_ptr<Source> load_npy(const NpyConfig&, Split);
+SourceInfo describe_npy(const NpyConfig&, Split);  // reads the arrays as well
+
+}  // namespace lathe::data

@@ -1,0 +1,214 @@
+#include "data/npy.h"
+
+#include <gtest/gtest.h>
+#include <libdeflate.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "data/zip.h"
+
+namespace lathe::data {
+namespace {
+
+template <class T>
+std::string npy(const char* descr, const std::string& shape, const std::vector<T>& values, bool fortran = false) {
+  std::string header = std::string("{'descr': '") + descr + "', 'fortran_order': " + (fortran ? "True" : "False") +
+                       ", 'shape': " + shape + ", }";
+  header += std::string(63 - (10 + header.size()) % 64, ' ') + "\n";
+  std::string out = "\x93NUMPY";
+  out += std::string("\x01\x00", 2);
+  out += static_cast<char>(header.size() & 255);
+  out += static_cast<char>(header.size() >> 8);
+  out += header;
+  out.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+  return out;
+}
+
+std::vector<std::byte> bytes(const std::string& s) {
+  const auto* p = reinterpret_cast<const std::byte*>(s.data());
+  return {p, p + s.size()};
+}
+
+void little(std::string& out, uint64_t v, int count) {
+  for (int i = 0; i < count; ++i) out += static_cast<char>(v >> (8 * i) & 255);
+}
+
+// An archive as NumPy writes it; every second member is deflated.
+std::string npz(const std::vector<std::pair<std::string, std::string>>& members) {
+  std::string out, directory;
+  int number = 0;
+  for (const auto& [name, content] : members) {
+    std::string packed = content;
+    const int method = number++ % 2 ? 8 : 0;
+    if (method == 8) {
+      libdeflate_compressor* c = libdeflate_alloc_compressor(6);
+      packed.resize(libdeflate_deflate_compress_bound(c, content.size()));
+      packed.resize(libdeflate_deflate_compress(c, content.data(), content.size(), packed.data(), packed.size()));
+      libdeflate_free_compressor(c);
+    }
+    const size_t offset = out.size();
+    const uint32_t crc = libdeflate_crc32(0, content.data(), content.size());
+    std::string common;
+    little(common, static_cast<uint64_t>(method), 2);
+    little(common, 0, 4);
+    little(common, crc, 4);
+    little(common, packed.size(), 4);
+    little(common, content.size(), 4);
+    little(common, name.size(), 2);
+    little(common, 0, 2);
+    little(out, 0x04034b50, 4);
+    little(out, 20, 2);
+    little(out, 0, 2);
+    out += common + name + packed;
+    little(directory, 0x02014b50, 4);
+    little(directory, 20, 2);
+    little(directory, 20, 2);
+    little(directory, 0, 2);
+    directory += common;
+    little(directory, 0, 2);
+    little(directory, 0, 2);
+    little(directory, 0, 2);
+    little(directory, 0, 4);
+    little(directory, offset, 4);
+    directory += name;
+  }
+  const size_t at = out.size();
+  out += directory;
+  little(out, 0x06054b50, 4);
+  little(out, 0, 4);
+  little(out, members.size(), 2);
+  little(out, members.size(), 2);
+  little(out, directory.size(), 4);
+  little(out, at, 4);
+  little(out, 0, 2);
+  return out;
+}
+
+class Npy : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() / ("lathe_npy_test_" + std::to_string(::getpid()) + "_" +
+                                                        testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string file(const std::string& content, const std::string& name) {
+    std::ofstream(folder_ / name, std::ios::binary) << content;
+    return (folder_ / name).native();
+  }
+  std::filesystem::path folder_;
+};
+
+std::string failure(const std::string& content) {
+  try {
+    parse_npy(bytes(content), "a.npy");
+  } catch (const UserError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST_F(Npy, ElementsOfEveryType) {
+  const NpyArray f = parse_npy(bytes(npy<float>("<f4", "(2, 2)", {1.5f, -2, 3, 4})), "a.npy");
+  EXPECT_EQ(f.shape, (Shape{2, 2}));
+  EXPECT_EQ(f.at(1), -2);
+  EXPECT_EQ(parse_npy(bytes(npy<double>("<f8", "(1,)", {0.1})), "a").at(0), 0.1);
+  EXPECT_EQ(parse_npy(bytes(npy<int64_t>("<i8", "(2,)", {1, -5})), "a").at(1), -5);
+  EXPECT_EQ(parse_npy(bytes(npy<uint8_t>("|u1", "(2,)", {1, 255})), "a").at(1), 255);
+  EXPECT_EQ(parse_npy(bytes(npy<int16_t>("<i2", "(1,)", {-300})), "a").at(0), -300);
+}
+
+TEST_F(Npy, WhatIsNoArrayIsRefused) {
+  const auto has = [&](const std::string& content, const char* part) {
+    const std::string text = failure(content);
+    EXPECT_NE(text.find(part), std::string::npos) << text << "\nwanted: " << part;
+  };
+  has("", "expected an .npy file");
+  has(npy<float>("|O", "(1,)", {1}), "never unpickled");
+  has(npy<float>(">f4", "(1,)", {1}), "little-endian");
+  has(npy<float>("<f4", "(2, 1)", {1, 2}, true), "C order");
+  has(npy<float>("<f4", "(3,)", {1, 2}), "truncated");
+  has(npy<float>("<f4", "(1,)", {1, 2}), "too long");
+  has(npy<float>("<f4", "(9223372036854775807, 9223372036854775807)", {1}), "shape");
+  has(npy<float>("<f4", "(1, -1)", {1}), "expected a length");
+  has(npy<float>("<f4", "(1", {1}), "expected a length");
+  has(npy<float>("<f4", "(1,1,1,1,1,1,1,1,1,1)", {1}), "at most 8 dimensions");
+}
+
+TEST_F(Npy, AnArchiveHasImagesAndLabels) {
+  std::vector<uint8_t> pixels(3 * 2 * 2);
+  for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<uint8_t>(i);
+  const std::string path = file(npz({{"x_train.npy", npy<uint8_t>("|u1", "(3, 2, 2)", pixels)},
+                                     {"y_train.npy", npy<int64_t>("<i8", "(3,)", {2, 0, 1})},
+                                     {"x_test.npy", npy<uint8_t>("|u1", "(3, 2, 2)", pixels)},
+                                     {"y_test.npy", npy<int64_t>("<i8", "(3,)", {1, 1, 3})}}),
+                                "a.npz");
+  const auto train = load_npy({.path = path, .classes = 3}, Split::train);
+  EXPECT_EQ(train->size(), 3);
+  EXPECT_EQ(train->fields()[0].type, (TensorType{DType::u8, {2, 2, 1}}));
+  std::byte image[4];
+  int32_t label = 0;
+  const std::span<std::byte> spans[] = {std::span(image), std::as_writable_bytes(std::span(&label, 1))};
+  train->read(1, spans);
+  EXPECT_EQ(image[3], std::byte{7});
+  EXPECT_EQ(label, 0);
+  EXPECT_THROW(load_npy({.path = path, .classes = 3}, Split::test), Misfit);
+  EXPECT_EQ(load_npy({.path = path, .classes = 4}, Split::test)->classes(), 4);
+  EXPECT_THROW(load_npy({.path = path, .target = Target::mask, .classes = 4}, Split::train), UserError);
+}
+
+TEST_F(Npy, AFolderHasNumbersValuesAndTokens) {
+  file(npy<double>("<f8", "(10, 4)",
+                   [] {
+                     std::vector<double> v(40);
+                     for (size_t i = 0; i < 40; ++i)
+                       v[i] = static_cast<double>(i / 4) + 100.0 * static_cast<double>(i % 4);
+                     return v;
+                   }()),
+       "x.npy");
+  file(npy<float>("<f4", "(10,)", {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}), "y.npy");
+  const NpyConfig c{.path = folder_.native(), .target = Target::value, .row = 2};
+  const auto train = load_npy(c, Split::train), test = load_npy(c, Split::test);
+  EXPECT_EQ(train->size(), 8);
+  EXPECT_EQ(test->size(), 2);
+  EXPECT_EQ(train->fields()[0].type, (TensorType{DType::f32, {2, 2, 1}}));
+  float x[4], y = 0;
+  const std::span<std::byte> spans[] = {std::as_writable_bytes(std::span(x)), std::as_writable_bytes(std::span(&y, 1))};
+  test->read(1, spans);
+  // Row 9; the training rows 0 1 2 3 5 6 7 8 have mean 4 and variance 7.5.
+  for (const float v : x) EXPECT_NEAR(v, 5 / std::sqrt(7.5), 1e-5);
+  EXPECT_NEAR(y, 5 / std::sqrt(7.5), 1e-5);
+  EXPECT_NEAR(test->target_units().mean, 4, 1e-9);
+  train->read(4, spans);
+  EXPECT_NEAR(x[0], 1 / std::sqrt(7.5), 1e-5) << "the fifth training row is row 5";
+
+  file(npy<int32_t>("<i4", "(5, 3)", {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14}), "x.npy");
+  file(npy<uint8_t>("|u1", "(5,)", {0, 1, 0, 1, 0}), "y.npy");
+  const auto tokens = load_npy({.path = folder_.native(), .classes = 2, .vocab = 15}, Split::train);
+  EXPECT_EQ(tokens->fields()[0].type, (TensorType{DType::i32, {3}}));
+  EXPECT_THROW(load_npy({.path = folder_.native(), .classes = 2, .vocab = 14}, Split::test), Misfit);
+}
+
+TEST_F(Npy, DamagedArchivesAreRefused) {
+  const std::string good = npz({{"x.npy", npy<float>("<f4", "(5, 1)", {1, 2, 3, 4, 5})},
+                                {"y.npy", npy<uint8_t>("|u1", "(5,)", {0, 1, 0, 1, 0})}});
+  ASSERT_NO_THROW(load_npy({.path = file(good, "a.npz")}, Split::train));
+  // Every truncation and a flip of every byte: an error or the same numbers, never a crash.
+  for (size_t i = 0; i < good.size(); ++i) {
+    std::string bad = good.substr(0, i);
+    EXPECT_THROW(load_npy({.path = file(bad, "a.npz")}, Split::train), UserError) << i;
+    bad = good;
+    bad[i] = static_cast<char>(bad[i] ^ 0x55);
+    try {
+      load_npy({.path = file(bad, "a.npz")}, Split::train);
+    } catch (const UserError&) {
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lathe::data
