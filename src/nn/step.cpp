@@ -308,7 +308,7 @@ class StepBuilder {
   Net net_;
   Value x_, image_, target_, scale_, gradient_scale_;  // the target as the loss takes it
   Value accepted_;                                     // the flag of the whole step, where one gates all of it
-  std::vector<std::pair<StateSpec, Value>> after_;  // weights and buffers as the step leaves them
+  std::vector<std::pair<StateSpec, Value>> after_;     // weights and buffers as the step leaves them
   int64_t batch_ = 0;
 };
 
