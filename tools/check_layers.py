@@ -36,6 +36,21 @@ for folder in sorted(p.name for p in (root / "src").iterdir() if p.is_dir()):
             m = re.match(r'\s*#include "(\w+)/', line)
             if m and m.group(1) in arrows and m.group(1) not in allowed:
                 bad.append(f"{path.relative_to(root)}:{number}: {folder} must not include {m.group(1)}")
+# The command line is a program like any other: of the library it sees the public header alone. The library itself includes
+# the headers that it needs.
+for path in sorted((root / "src").rglob("*")):
+    if path.suffix not in {".h", ".cpp"}:
+        continue
+    folder = path.relative_to(root / "src").parts[0]
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        m = re.match(r'\s*#include [<"](\w+)/([^>"]*)', line)
+        if not m or m.group(1) not in arrows:
+            continue
+        public = m.group(1) == "lathe"
+        if folder == "cli" and not (m.group(1) == "cli" or "<lathe/lathe.h>" in line):
+            bad.append(f"{path.relative_to(root)}:{number}: cli must include <lathe/lathe.h> and nothing else of the library")
+        if folder not in {"cli", "lathe"} and public:
+            bad.append(f"{path.relative_to(root)}:{number}: <lathe/lathe.h> is for programs")
 # Within backend/, one backend must not know another (opencl and cuda share kernels/).
 for path in sorted((root / "src" / "backend").rglob("*")):
     if path.suffix not in {".h", ".cpp"} or path.parent.name == "backend":

@@ -2,8 +2,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
-#include "train/bench_loader.h"
-#include "train/workload.h"
 
 namespace lathe::cli {
 

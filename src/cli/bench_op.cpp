@@ -1,13 +1,9 @@
-#include "run/bench_op.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
-#include "ops/registry.h"
-#include "run/bench_op_gemm.h"
 
 namespace lathe::cli {
 namespace {

@@ -1,8 +1,5 @@
 #include "cli/command.h"
 
-#include "backend/backend.h"
-#include "train/recipe_keys.h"
-
 namespace lathe::cli {
 
 CLI::Validator not_empty() {

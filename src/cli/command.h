@@ -1,12 +1,11 @@
 // A sub-command of `lathe`: declares its options on the app and leaves its exit code in `exit`. One file each.
 #pragma once
 
+#include <lathe/lathe.h>
+
 #include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
-
-#include "base/error.h"
-#include "train/recipe.h"
 
 namespace lathe::cli {
 

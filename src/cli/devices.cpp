@@ -1,11 +1,7 @@
 #include <nlohmann/json.hpp>
 
-#include "backend/backend.h"
 #include "cli/command.h"
 #include "cli/devices_ops.h"
-#include "run/peak.h"
-#include "train/progress.h"
-#include "train/targets.h"
 
 namespace lathe::cli {
 namespace {

@@ -1,14 +1,10 @@
 #include "cli/devices_ops.h"
 
-#include <fmt/format.h>
+#include <lathe/lathe.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
-
-#include "backend/backend.h"
-#include "base/error.h"
-#include "ops/registry.h"
 
 namespace lathe::cli {
 namespace {

@@ -1,8 +1,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
-#include "train/progress.h"
-#include "train/trainer.h"
 
 namespace lathe::cli {
 

@@ -3,7 +3,7 @@ find_package(nlohmann_json REQUIRED)
 target_link_libraries(${lib} PUBLIC CLI11::CLI11 nlohmann_json::nlohmann_json)
 # Glue: nothing here is hot, and optimising CLI11 and json takes most of the build. Their headers are parsed once.
 target_compile_options(${lib} PRIVATE -O0)
-target_precompile_headers(${lib} PRIVATE <CLI/CLI.hpp> <nlohmann/json.hpp>)
+target_precompile_headers(${lib} PRIVATE <CLI/CLI.hpp> <nlohmann/json.hpp> <lathe/lathe.h>)
 add_executable(lathe ${dir}/main.cpp)
 target_link_libraries(lathe PRIVATE ${lib})
 target_compile_options(lathe PRIVATE -O0 ${LATHE_WARNINGS})

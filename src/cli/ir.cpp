@@ -1,11 +1,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "backend/backend.h"
 #include "cli/command.h"
-#include "ir/print.h"
-#include "train/compile.h"
-#include "train/run_dir.h"
 
 namespace lathe::cli {
 namespace {
@@ -14,7 +10,7 @@ namespace {
 class Dump {
  public:
   Dump(const std::string& dir, const Graph& g) : dir_(dir) {
-    io::make_dirs(fs_, dir);
+    io::make_folder(dir);
     write("00-" + g.name, g);
   }
   void pass(const PassEntry& p, const Graph& before, const Graph& after) {
@@ -24,10 +20,9 @@ class Dump {
 
  private:
   void write(const std::string& name, const Graph& g) {
-    replace_text(fs_, io::join_path(dir_, name + ".ir"), print(g) + "\n");
+    io::replace_file(dir_ + "/" + name + ".ir", print(g) + "\n");
   }
 
-  io::PosixFs fs_;
   std::string dir_;
   int number_ = 0;
 };

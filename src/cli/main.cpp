@@ -8,10 +8,7 @@
 #include <system_error>
 #include <vector>
 
-#include "backend/cpu/isa.h"
 #include "cli/command.h"
-#include "train/recipe_keys.h"
-#include "train/trainer.h"
 
 namespace lathe::cli {
 namespace {

@@ -1,8 +1,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
-#include "ir/attr.h"
-#include "ops/registry.h"
 
 namespace lathe::cli {
 namespace {

@@ -1,13 +1,6 @@
 #include <nlohmann/json.hpp>
 
-#include "backend/backend.h"
 #include "cli/command.h"
-#include "plan/certificate.h"
-#include "train/compile.h"
-#include "train/memory_curve.h"
-#include "train/outside.h"
-#include "train/progress.h"
-#include "train/recipe_keys.h"
 
 namespace lathe::cli {
 namespace {
@@ -131,7 +124,7 @@ void add_plan(CLI::App& app, int&) {
     const int64_t outside = estimate_outside(c, 0);
     if (o->json) {
       const RunMemory m = c.memory();
-      nlohmann::ordered_json j = certificate_json(c.set);
+      nlohmann::ordered_json j = nlohmann::ordered_json::parse(certificate_text_json(c.set));
       j["run"] = {{"arena", m.arena},
                   {"device_staging", m.device_staging},
                   {"host_staging", m.host_staging},

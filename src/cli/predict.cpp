@@ -4,11 +4,7 @@
 #include <optional>
 #include <system_error>
 
-#include "base/stopwatch.h"
 #include "cli/command.h"
-#include "io/fs.h"
-#include "train/run_dir.h"
-#include "train/text_writer.h"
 
 namespace lathe::cli {
 namespace {
@@ -43,8 +39,7 @@ void write_texts(const PredictOptions& o) {
   };
   std::vector<Prompt> prompts;
   if (o.prompt) prompts.push_back({"--prompt", *o.prompt});
-  io::PosixFs fs;
-  for (const std::string& path : o.inputs) prompts.push_back({path, read_text(fs, path, kMaxPromptBytes)});
+  for (const std::string& path : o.inputs) prompts.push_back({path, io::read_file(path, kMaxPromptBytes)});
   Sampling sampling;
   if (o.temperature) sampling.temperature = *o.temperature;
   if (o.top_k) sampling.top_k = *o.top_k;

@@ -1,6 +1,5 @@
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
 #include "cli/command.h"
 
 namespace lathe::cli {

@@ -1,7 +1,4 @@
-#include "train/report.h"
-
 #include "cli/command.h"
-#include "train/run_dir.h"
 
 namespace lathe::cli {
 
@@ -21,8 +18,7 @@ void add_report(CLI::App& app, int&) {
     if (o->out.empty()) {
       o->out = write_report(o->run, o->sets);
     } else {
-      io::PosixFs fs;
-      replace_text(fs, o->out, make_report(o->run, o->sets));
+      io::replace_file(o->out, make_report(o->run, o->sets));
     }
     fmt::print("{}\n", o->out);
   });

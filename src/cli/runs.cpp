@@ -1,11 +1,8 @@
 // lathe runs: lists run directories and compares them.
-#include "train/runs.h"
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
-#include "train/run_dir.h"
 
 namespace lathe::cli {
 namespace {
@@ -55,8 +52,7 @@ void write_curves(const std::string& path, const std::vector<RunInfo>& runs) {
                     Exit::usage);
   const std::string text = html ? compare_html(runs) : compare_svg(runs);
   if (text.empty()) throw UserError("--curves: no run has a finite loss to draw", Exit::bad_data);
-  io::PosixFs fs;
-  replace_text(fs, path, text);
+  io::replace_file(path, text);
 }
 
 }  // namespace

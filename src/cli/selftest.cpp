@@ -1,13 +1,6 @@
-#include "train/selftest.h"
-
 #include <nlohmann/json.hpp>
 
-#include "backend/backend.h"
-#include "backend/cuda/cuda_measure.h"
 #include "cli/command.h"
-#include "ops/registry.h"
-#include "run/conformance.h"
-#include "train/recipe_keys.h"
 
 namespace lathe::cli {
 namespace {
@@ -51,9 +44,8 @@ bool run_passes_test(bool json) {
 
 // A card by itself: are its units in use, does it copy while it computes. What does not hold is in "failures".
 Json measure_card(const Backend& backend, int index, int64_t size, bool json) {
-  const auto* cuda = dynamic_cast<const CudaBackend*>(&backend);
-  if (!cuda) return {{"failures", Json::array()}};
-  const CudaMeasurements m = measure_cuda(*cuda, {index, 0}, size);
+  if (backend.name() != "cuda") return {{"failures", Json::array()}};
+  const CudaMeasurements m = measure_cuda(backend, {index, 0}, size);
   Json rates = Json::array();
   if (!json) fmt::print("\nproducts of {0} x {0} matrices, achieved and peak TFLOP/s\n", size);
   for (const CudaRate& r : m.rates) {

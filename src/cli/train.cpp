@@ -8,12 +8,6 @@
 #include <optional>
 
 #include "cli/command.h"
-#include "train/lr_find.h"
-#include "train/profile.h"
-#include "train/progress.h"
-#include "train/report.h"
-#include "train/run_dir.h"
-#include "train/trainer.h"
 
 namespace lathe::cli {
 namespace {
@@ -208,13 +202,12 @@ void add_train(CLI::App& app, int& exit) {
     }
     std::optional<StepProfile> trace;
     if (o->profile) {
-      trace.emplace(r, io::join_path(t.out, "trace.json"), o->profile_steps);
+      trace.emplace(r, t.out + "/trace.json", o->profile_steps);
       t.on_step = [&](int64_t, Executor& e) { trace->after_step(e); };
     }
     const TrainResult result = train(r, t);
     if (trace) trace->finish();
-    io::PosixFs files;
-    if (!result.unchanged) replace_text(files, io::join_path(t.out, "summary.json"), to_json(result).dump(2) + "\n");
+    if (!result.unchanged) io::replace_file(t.out + "/summary.json", to_json(result).dump(2) + "\n");
     if (o->json)
       fmt::print("{}\n", to_json(result).dump(2));
     else

@@ -1,23 +1,11 @@
 // lathe bench tune-device: measures the tiles of the device's matrix kernels and keeps the best.
-#include "backend/opencl/tune_device.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "backend/backend.h"
 #include "cli/command.h"
 
 namespace lathe::cli {
-namespace {
-
-std::string describe(const ProductTiles& t) {
-  if (t.style == LaunchStyle::narrow)
-    return fmt::format("{} rows x 2 vectors, {} deep, {} rows per panel", t.micro_rows, t.depth, t.rows_per);
-  return fmt::format("{} x {} per group, {} x {} per item, {} deep", t.tile_rows, t.tile_cols, t.item_rows, t.item_cols,
-                     t.wide_depth);
-}
-
-}  // namespace
-
 void add_tune_device(CLI::App& bench) {
   struct Options {
     std::string device = "opencl";
@@ -39,10 +27,11 @@ void add_tune_device(CLI::App& bench) {
     const TuneReport r = tune_opencl_device(name.index, o->rounds, o->seconds);
     if (o->json) {
       nlohmann::ordered_json rows = nlohmann::json::array();
-      for (const TuneRow& row : r.rows) rows.push_back({{"tiles", describe(row.tiles)}, {"gflops", row.gflops}});
+      const auto before = std::ranges::find(r.rows, true, &TuneRow::before);
+      for (const TuneRow& row : r.rows) rows.push_back({{"tiles", row.tiles}, {"gflops", row.gflops}});
       fmt::print("{}\n", nlohmann::ordered_json{{"device", r.device},
-                                               {"before", describe(r.before)},
-                                               {"before_gflops", r.before_gflops},
+                                               {"before", before->tiles},
+                                               {"before_gflops", before->gflops},
                                                {"rows", rows},
                                                {"left_out", r.left_out},
                                                {"stored", r.stored}}
@@ -51,7 +40,7 @@ void add_tune_device(CLI::App& bench) {
     }
     fmt::print("{}\n  {:>8}  tiles\n", r.device, "GFLOP/s");
     for (const TuneRow& row : r.rows)
-      fmt::print("  {:8.1f}  {}{}\n", row.gflops, describe(row.tiles), row.tiles == r.before ? "  (until now)" : "");
+      fmt::print("  {:8.1f}  {}{}\n", row.gflops, row.tiles, row.before ? "  (until now)" : "");
     if (r.left_out > 0) fmt::print("{} candidates were left out for lack of time\n", r.left_out);
     fmt::print("{}\n", r.stored.empty() ? "not stored: set LATHE_CACHE_DIR to a folder that can be written"
                                         : "stored in " + r.stored);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "io/svg.h"
+#include "io/table.h"
 
 namespace lathe::io {
 
@@ -14,11 +15,6 @@ struct ReportPicture {
   std::string png;
   std::string caption;
   bool right = true;  // a wrong prediction is marked
-};
-
-struct ReportTable {
-  std::vector<std::string> header;
-  std::vector<std::vector<std::string>> rows;  // columns after the first are numbers: set to the right
 };
 
 // A part of the page: a heading, and what is there of the rest, in this order.

@@ -8,15 +8,12 @@
 #include <string_view>
 #include <vector>
 
+#include "io/curve.h"
+
 namespace lathe::io {
 
 std::string escape_html(std::string_view);
 std::string short_number(double);  // "1.5k", "0.002", "3.1e-05"
-
-struct Line {
-  std::string name;
-  std::vector<double> x, y;
-};
 
 struct ChartMark {
   double x = 0;

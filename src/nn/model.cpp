@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "nn/layer_list.h"
 
 namespace lathe {
@@ -21,13 +23,30 @@ constexpr ModelFamily kFamilies[] = {
     {"layers", "the layers of [[model.layers]], one after another", InputForm::image, build_layers},
 };
 
+std::vector<ModelFamily>& families() {
+  static std::vector<ModelFamily> all(std::begin(kFamilies), std::end(kFamilies));
+  return all;
+}
+
 }  // namespace
 
-std::span<const ModelFamily> model_families() { return kFamilies; }
+std::span<const ModelFamily> model_families() { return families(); }
+
+void register_family(const ModelFamily& f) {
+  LATHE_USER_CHECK(!f.name.empty() && f.build, "a model family needs a name and a build function");
+  LATHE_USER_CHECK(std::ranges::find(families(), f.name, &ModelFamily::name) == families().end(),
+                   "model family \"{}\": the name is taken", f.name);
+  families().push_back(f);
+}
+
+bool is_own_family(std::string_view name) {
+  const auto own = model_families().subspan(std::size(kFamilies));
+  return std::ranges::find(own, name, &ModelFamily::name) != own.end();
+}
 
 const ModelFamily& find_family(std::string_view name) {
   std::vector<std::string_view> names;
-  for (const ModelFamily& f : kFamilies) {
+  for (const ModelFamily& f : families()) {
     if (f.name == name) return f;
     names.push_back(f.name);
   }

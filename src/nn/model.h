@@ -62,7 +62,12 @@ struct ModelFamily {
 
 std::span<const ModelFamily> model_families();
 const ModelFamily& find_family(std::string_view name);  // UserError listing the known ones
-InputForm input_form(const ModelConfig&);  // of the family; a list of layers decides by its first, bert by `tokens`
+// Adds a family of one's own under a name that is not taken (UserError): from then on recipes may name it. All keys of
+// [model] are its build function's to read. `name` and `doc` must live as long as the program. Before the first recipe
+// is read; not for several threads at once.
+void register_family(const ModelFamily&);
+bool is_own_family(std::string_view name);  // by register_family
+InputForm input_form(const ModelConfig&);   // of the family; a list of layers decides by its first, bert by `tokens`
 
 Value build_mlp(Net&, const ModelConfig&, Value x);
 Value build_cnn(Net&, const ModelConfig&, Value x);

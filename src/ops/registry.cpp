@@ -1,5 +1,7 @@
 #include "ops/registry.h"
 
+#include <algorithm>
+
 #include "ops/adaptive_pool.h"
 #include "ops/arg_max.h"
 #include "ops/attention.h"
@@ -56,115 +58,146 @@
 #include "ops/variance.h"
 
 namespace lathe {
+namespace {
+
+struct OwnOps {
+  std::vector<const OpDef*> ops;
+  bool closed = false;
+};
+
+OwnOps& own_ops() {
+  static OwnOps own;
+  return own;
+}
+
+std::vector<const OpDef*> all_ops() {
+  std::vector<const OpDef*> ops = elementwise_ops();
+  const OpDef* const rows[] = {
+      &adaptive_avg_pool_op,
+      &adaptive_max_pool_op,
+      &arg_max_op,
+      &arg_min_op,
+      &arg_sort_op,
+      &attention_op,
+      &attention_grad_op,
+      &avg_pool_op,
+      &avg_pool_grad_op,
+      &batch_norm_op,
+      &batch_norm_grad_op,
+      &bce_loss_op,
+      &broadcast_op,
+      &cast_op,
+      &clamp_op,
+      &concat_op,
+      &contrastive_loss_op,
+      &conv1d_op,
+      &conv2d_op,
+      &conv2d_dw_op,
+      &conv2d_dx_op,
+      &conv3d_op,
+      &conv_transpose1d_op,
+      &conv_transpose2d_op,
+      &cosine_loss_op,
+      &cosine_similarity_op,
+      &cross_entropy_op,
+      &cross_entropy_grad_op,
+      &ctc_loss_op,
+      &cumprod_op,
+      &cumsum_op,
+      &dropout_op,
+      &elu_op,
+      &flip_op,
+      &focal_loss_op,
+      &full_op,
+      &fused_op,
+      &gather_op,
+      &grad_op,
+      &group_norm_op,
+      &grouped_attention_op,
+      &gru_cell_op,
+      &huber_loss_op,
+      &instance_norm_op,
+      &iota_op,
+      &kl_loss_op,
+      &l1_loss_op,
+      &l2_normalize_op,
+      &layer_norm_op,
+      &layer_norm_grad_op,
+      &leaky_relu_op,
+      &log_softmax_op,
+      &log_softmax_grad_op,
+      &log_sum_exp_op,
+      &lstm_cell_op,
+      &masked_attention_op,
+      &matmul_op,
+      &max_pool_op,
+      &max_pool_grad_op,
+      &max_pool_pick_op,
+      &mse_loss_op,
+      &one_hot_op,
+      &pad_op,
+      &pairwise_distance_op,
+      &pixel_shuffle_op,
+      &pixel_unshuffle_op,
+      &prelu_op,
+      &random_bernoulli_op,
+      &random_categorical_op,
+      &random_exponential_op,
+      &random_integer_op,
+      &random_normal_op,
+      &random_uniform_op,
+      &reduce_all_op,
+      &reduce_any_op,
+      &reduce_max_op,
+      &reduce_mean_op,
+      &reduce_min_op,
+      &reduce_prod_op,
+      &reduce_sum_op,
+      &repeat_op,
+      &reshape_op,
+      &resize_bilinear_op,
+      &resize_nearest_op,
+      &rms_norm_op,
+      &roll_op,
+      &rotary_op,
+      &scatter_add_op,
+      &slice_op,
+      &softmax_op,
+      &softmax_grad_op,
+      &sort_op,
+      &split_op,
+      &take_op,
+      &tile_op,
+      &top_k_op,
+      &transpose_op,
+      &triplet_loss_op,
+      &variance_op,
+  };
+  ops.insert(ops.end(), std::begin(rows), std::end(rows));
+  return ops;
+}
+
+}  // namespace
 
 const OpRegistry& registry() {
   static const OpRegistry table = [] {
-    std::vector<const OpDef*> ops = elementwise_ops();
-    const OpDef* const rows[] = {
-        &adaptive_avg_pool_op,
-        &adaptive_max_pool_op,
-        &arg_max_op,
-        &arg_min_op,
-        &arg_sort_op,
-        &attention_op,
-        &attention_grad_op,
-        &avg_pool_op,
-        &avg_pool_grad_op,
-        &batch_norm_op,
-        &batch_norm_grad_op,
-        &bce_loss_op,
-        &broadcast_op,
-        &cast_op,
-        &clamp_op,
-        &concat_op,
-        &contrastive_loss_op,
-        &conv1d_op,
-        &conv2d_op,
-        &conv2d_dw_op,
-        &conv2d_dx_op,
-        &conv3d_op,
-        &conv_transpose1d_op,
-        &conv_transpose2d_op,
-        &cosine_loss_op,
-        &cosine_similarity_op,
-        &cross_entropy_op,
-        &cross_entropy_grad_op,
-        &ctc_loss_op,
-        &cumprod_op,
-        &cumsum_op,
-        &dropout_op,
-        &elu_op,
-        &flip_op,
-        &focal_loss_op,
-        &full_op,
-        &fused_op,
-        &gather_op,
-        &grad_op,
-        &group_norm_op,
-        &grouped_attention_op,
-        &gru_cell_op,
-        &huber_loss_op,
-        &instance_norm_op,
-        &iota_op,
-        &kl_loss_op,
-        &l1_loss_op,
-        &l2_normalize_op,
-        &layer_norm_op,
-        &layer_norm_grad_op,
-        &leaky_relu_op,
-        &log_softmax_op,
-        &log_softmax_grad_op,
-        &log_sum_exp_op,
-        &lstm_cell_op,
-        &masked_attention_op,
-        &matmul_op,
-        &max_pool_op,
-        &max_pool_grad_op,
-        &max_pool_pick_op,
-        &mse_loss_op,
-        &one_hot_op,
-        &pad_op,
-        &pairwise_distance_op,
-        &pixel_shuffle_op,
-        &pixel_unshuffle_op,
-        &prelu_op,
-        &random_bernoulli_op,
-        &random_categorical_op,
-        &random_exponential_op,
-        &random_integer_op,
-        &random_normal_op,
-        &random_uniform_op,
-        &reduce_all_op,
-        &reduce_any_op,
-        &reduce_max_op,
-        &reduce_mean_op,
-        &reduce_min_op,
-        &reduce_prod_op,
-        &reduce_sum_op,
-        &repeat_op,
-        &reshape_op,
-        &resize_bilinear_op,
-        &resize_nearest_op,
-        &rms_norm_op,
-        &roll_op,
-        &rotary_op,
-        &scatter_add_op,
-        &slice_op,
-        &softmax_op,
-        &softmax_grad_op,
-        &sort_op,
-        &split_op,
-        &take_op,
-        &tile_op,
-        &top_k_op,
-        &transpose_op,
-        &triplet_loss_op,
-        &variance_op,
-    };
-    ops.insert(ops.end(), std::begin(rows), std::end(rows));
+    OwnOps& own = own_ops();
+    own.closed = true;
+    std::vector<const OpDef*> ops = all_ops();
+    ops.insert(ops.end(), own.ops.begin(), own.ops.end());
     return OpRegistry(std::move(ops));
   }();
   return table;
+}
+
+void register_op(const OpDef& op) {
+  OwnOps& own = own_ops();
+  LATHE_USER_CHECK(!own.closed, "op {}: the table of ops is in use already; register ops at the start of the program",
+                   op.name());
+  for (const auto& taken : {all_ops(), own.ops})
+    LATHE_USER_CHECK(std::ranges::find(taken, op.name(), [](const OpDef* o) { return o->name(); }) == taken.end(),
+                     "op {}: the name is taken", op.name());
+  own.ops.push_back(&op);
 }
 
 }  // namespace lathe

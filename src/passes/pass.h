@@ -32,15 +32,27 @@ struct PassReport {
   size_t nodes = 0;  // after the pass
 };
 
+// A pass that is none of the pipeline's own.
+struct AddedPass {
+  std::string after;  // the pass that it follows, of the pipeline or added before it; empty: it is the first
+  PassEntry pass;
+};
+
 struct PipelineOptions {
   std::vector<std::string> disabled;  // names of optional passes; UserError on unknown or required ones
   std::string stop_after;             // empty: run all
+  // Passes of one's own: from here on like all others, in reports, on_pass, `disabled` and `stop_after`. UserError where
+  // a name is taken or the pass to follow is unknown.
+  std::vector<AddedPass> added = {};
   bool verify = true;
   // Called after each pass that ran, with the graph before and after it.
   std::function<void(const PassEntry&, const Graph& before, const Graph& after)> on_pass;
 };
 
-std::span<const PassEntry> pipeline();  // the table
+std::span<const PassEntry> pipeline();                        // the table
+std::vector<PassEntry> pipeline_with(const PipelineOptions&);  // with the added passes in their places
+// How a pipeline differs from the table: names of disabled passes, and "+NAME" of added ones, sorted.
+std::vector<std::string> pipeline_changes(const PipelineOptions&);
 Graph run_pipeline(Graph, const PassContext&, const PipelineOptions& = {}, std::vector<PassReport>* = nullptr);
 // The same driver over another list: for tests.
 Graph run_passes(std::span<const PassEntry>, Graph, const PassContext&, const PipelineOptions& = {},

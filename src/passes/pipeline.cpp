@@ -70,7 +70,26 @@ std::span<const PassEntry> pipeline() { return kPipeline; }
 
 Graph run_pipeline(Graph g, const PassContext& context, const PipelineOptions& options,
                    std::vector<PassReport>* reports) {
-  return run_passes(pipeline(), std::move(g), context, options, reports);
+  return run_passes(pipeline_with(options), std::move(g), context, options, reports);
+}
+
+std::vector<PassEntry> pipeline_with(const PipelineOptions& options) {
+  std::vector<PassEntry> passes(std::begin(kPipeline), std::end(kPipeline));
+  for (const AddedPass& a : options.added) {
+    LATHE_USER_CHECK(!a.pass.name.empty() && a.pass.run, "an added pass needs a name and a function");
+    LATHE_USER_CHECK(std::ranges::find(passes, a.pass.name, &PassEntry::name) == passes.end(),
+                     "pass \"{}\": the name is taken", a.pass.name);
+    const auto at = a.after.empty() ? 0 : &find_pass(passes, a.after) - passes.data() + 1;
+    passes.insert(passes.begin() + at, a.pass);
+  }
+  return passes;
+}
+
+std::vector<std::string> pipeline_changes(const PipelineOptions& options) {
+  std::vector<std::string> out = options.disabled;
+  for (const AddedPass& a : options.added) out.push_back("+" + std::string(a.pass.name));
+  std::ranges::sort(out);
+  return out;
 }
 
 Graph run_passes(std::span<const PassEntry> passes, Graph g, const PassContext& context, const PipelineOptions& options,

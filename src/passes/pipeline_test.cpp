@@ -111,6 +111,44 @@ TEST(Pipeline, RefusesUnknownAndRequiredNames) {
   expect_user_error(options, "did you mean \"cse\"?");
 }
 
+TEST(Pipeline, AddedPassesRunInTheirPlace) {
+  PipelineOptions options;
+  options.added = {{"autodiff", {"mine", drop_half, Level::tensor}},
+                   {"mine", {"later", identity, Level::tensor}},
+                   {"", {"first", identity, Level::tensor}}};
+  std::vector<std::string> ran;
+  options.on_pass = [&](const PassEntry& p, const Graph&, const Graph&) { ran.emplace_back(p.name); };
+  std::vector<PassReport> reports;
+  run_pipeline(small_graph(), {}, options, &reports);
+  EXPECT_EQ(std::vector(ran.begin(), ran.begin() + 5),
+            (std::vector<std::string>{"first", "precision", "autodiff", "mine", "later"}));
+  EXPECT_EQ(reports.size(), pipeline().size() + 3);
+  EXPECT_TRUE(reports[3].changed);
+  EXPECT_EQ(pipeline_changes(options), (std::vector<std::string>{"+first", "+later", "+mine"}));
+
+  options.disabled = {"mine"};
+  ran.clear();
+  run_pipeline(small_graph(), {}, options);
+  EXPECT_EQ(std::ranges::count(ran, "mine"), 0);
+  options.disabled = {};
+  options.stop_after = "mine";
+  ran.clear();
+  run_pipeline(small_graph(), {}, options);
+  EXPECT_EQ(ran.back(), "mine");
+}
+
+TEST(Pipeline, AddedPassesNeedANameOfTheirOwnAndAKnownPlace) {
+  const auto add = [](const char* after, const char* name) {
+    PipelineOptions options;
+    options.added = {{after, {name, identity, Level::tensor}}};
+    pipeline_with(options);
+  };
+  EXPECT_NO_THROW(add("fuse", "mine"));
+  EXPECT_THROW(add("fuse", "cse"), UserError);
+  EXPECT_THROW(add("nowhere", "mine"), UserError);
+  EXPECT_THROW(add("fuse", ""), UserError);
+}
+
 TEST(Pipeline, VerifyNamesTheBrokenPass) {
   const PassEntry passes[] = {{"identity", identity, Level::tensor},
                               {"breaks",

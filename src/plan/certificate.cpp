@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "plan/arena.h"
+#include "plan/certificate_json.h"
 
 namespace lathe {
 namespace {
@@ -151,5 +152,7 @@ nlohmann::ordered_json certificate_json(const ProgramSet& set) {
   }
   return out;
 }
+
+std::string certificate_text_json(const ProgramSet& set) { return certificate_json(set).dump(); }
 
 }  // namespace lathe

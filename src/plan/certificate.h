@@ -2,7 +2,6 @@
 // the arena and nothing more on the device.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "plan/program.h"
@@ -14,7 +13,7 @@ namespace lathe {
 std::string certificate(const ProgramSet&);
 std::string memory_table(const ProgramSet&);  // the first part alone
 
-// {"arena_bytes", "segments", "state": [...], "programs": [{"name", "memory": {...}, "launches": [...]}]}
-nlohmann::ordered_json certificate_json(const ProgramSet&);
+// {"arena_bytes", "segments", "state": [...], "programs": [{"name", "memory": {...}, "launches": [...]}]} as text.
+std::string certificate_text_json(const ProgramSet&);
 
 }  // namespace lathe

@@ -11,6 +11,7 @@
 #include "ops/registry.h"
 #include "ops/softmax.h"
 #include "plan/certificate.h"
+#include "plan/certificate_json.h"
 #include "plan/shadow.h"
 #include "plan/test_graphs.h"
 

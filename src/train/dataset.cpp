@@ -9,6 +9,7 @@
 #include "data/png.h"
 #include "data/synthetic.h"
 #include "data/text.h"
+#include "train/own_data.h"
 #include "train/recipe_errors.h"
 #include "train/recipe_keys.h"
 
@@ -191,6 +192,7 @@ Dataset open_dataset(const Recipe& r) {
 }
 
 DataSpec describe_data(const Recipe& r) {
+  refuse_own_data(r);
   return located(r, [&] {
     const data::SourceInfo train = describe(r, Split::train);
     DataSpec spec{train.sample, train.classes, taken(r, Split::train, train.size), 0, train.resident_bytes,

@@ -2,18 +2,23 @@
 // and outlives them; the first steps, which fill caches, are left out.
 #pragma once
 
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "base/trace.h"
 #include "run/executor.h"
 #include "train/recipe.h"
 
 namespace lathe {
 
+class Trace;
+
 class StepProfile {
  public:
   StepProfile(const Recipe&, std::string path, int64_t steps);
 
+  ~StepProfile();
   void after_step(Executor&);  // of the run, in the thread that trains
   void finish();               // after the run: writes what there is, if its end came before that of the profile
   std::string about() const;   // one line: the file, and what is in it
@@ -24,7 +29,7 @@ class StepProfile {
   std::string path_, title_;
   std::vector<std::pair<std::string, std::string>> facts_;
   int64_t wanted_, calls_ = 0, steps_ = 0, last_ = 0, bytes_ = -1;
-  Trace trace_;
+  std::unique_ptr<Trace> trace_;
 };
 
 }  // namespace lathe

@@ -247,9 +247,9 @@ struct RecipeDifference {
 };
 std::vector<RecipeDifference> diff(const Recipe& a, const Recipe& b);
 
-// Hash of what a run computes: the keys that change numbers, and the passes that were left out. Equal hashes promise
-// equal weights.
-std::string recipe_hash(const Recipe& recipe, const std::vector<std::string>& disabled_passes);
+// Hash of what a run computes: the keys that change numbers, and the passes that were left out or added
+// (pipeline_changes). Equal hashes promise equal weights.
+std::string recipe_hash(const Recipe& recipe, const std::vector<std::string>& pass_changes);
 bool changes_numbers(const Recipe& recipe, std::string_view key);  // the same keys
 
 // All keys as a Markdown table: key, type, default, allowed values, meaning.

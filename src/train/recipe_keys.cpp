@@ -5,8 +5,10 @@
 #include <cctype>
 
 #include "backend/backend.h"
+#include "nn/model.h"
 #include "nn/optimizers/rules.h"
 #include "nn/schedule.h"
+#include "train/own_data.h"
 
 namespace lathe {
 namespace {
@@ -14,7 +16,8 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kMaxCount = 1e12;  // keeps products of two counts within 64 bits
 
-constexpr std::string_view kSources[] = {"fashion_mnist", "synthetic", "text", "idx", "csv", "npy", "png"};
+constexpr std::string_view kSources[] = {"fashion_mnist", "synthetic", "text",   "idx",         "csv",
+                                         "npy",           "png",       "arrays", "pixel_arrays"};
 constexpr std::string_view kTargets[] = {"class", "value", "mask", "image"};
 constexpr std::string_view kHeaders[] = {"auto", "yes", "no"};
 constexpr std::string_view kFamilies[] = {"mlp",  "cnn",  "resnet", "mobilenetv2", "efficientnet", "vit",
@@ -60,7 +63,8 @@ constexpr bool kWhat = true, kHow = false;
 constexpr KeyUse kAlways{};
 constexpr KeyUse kOnCpu{[](const Recipe& r) { return r.device.name == "cpu" || r.device.name == "auto"; },
                         "device = \"cpu\" or \"auto\""};
-constexpr KeyUse kFromFiles{[](const Recipe& r) { return r.data.source != "synthetic"; }, "data read from files"};
+constexpr KeyUse kFromFiles{[](const Recipe& r) { return r.data.source != "synthetic" && !is_own_data(r); },
+                            "data read from files"};
 bool reads(const Recipe& r, std::string_view source) { return r.data.source == source; }
 bool has_images(const Recipe& r) { return !reads(r, "text") && !reads(r, "csv"); }
 bool has_classes(const Recipe& r) { return r.data.target == "class" || r.data.target == "mask"; }
@@ -73,7 +77,7 @@ constexpr KeyUse kLabelled{[](const Recipe& r) { return !reads(r, "text"); }, "d
 constexpr KeyUse kCounted{[](const Recipe& r) { return !reads(r, "text") && has_classes(r); },
                           "data other than text with data.target = \"class\" or \"mask\""};
 constexpr KeyUse kClasses{has_classes, "data.target = \"class\" or \"mask\""};
-constexpr KeyUse kSized{[](const Recipe& r) { return reads(r, "synthetic") || reads(r, "png"); },
+constexpr KeyUse kSized{[](const Recipe& r) { return reads(r, "synthetic") || reads(r, "png") || is_own_data(r); },
                         "data.source = \"synthetic\" or \"png\""};
 constexpr KeyUse kCsv{[](const Recipe& r) { return reads(r, "csv"); }, "data.source = \"csv\""};
 constexpr KeyUse kNumbers{[](const Recipe& r) { return reads(r, "csv") || reads(r, "npy"); },
@@ -399,7 +403,8 @@ constexpr RecipeKey kKeys[] = {
      kHow,
      kAlways,
      {},
-     "most bytes that a run may allocate, like \"512MiB\": arena, staging, snapshot, data; activations that do not fit are "
+     "most bytes that a run may allocate, like \"512MiB\": arena, staging, snapshot, data; activations that do not fit "
+     "are "
      "computed again (`lathe plan --curve`); \"0\": what the device has, and nothing is computed again"},
 };
 #undef KEY
@@ -414,7 +419,10 @@ const RecipeKey* find_recipe_key(std::string_view path) {
   return key == std::end(kKeys) ? nullptr : key;
 }
 
-bool is_used(const RecipeKey& key, const Recipe& recipe) { return !key.use.used || key.use.used(recipe); }
+bool is_used(const RecipeKey& key, const Recipe& recipe) {
+  if (key.path.starts_with("model.") && is_own_family(recipe.model.family)) return true;  // it may read what it likes
+  return !key.use.used || key.use.used(recipe);
+}
 
 void reset_unused(Recipe& recipe) {
   Recipe defaults;

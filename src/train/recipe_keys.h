@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "train/recipe.h"
+#include "train/words.h"
 
 namespace lathe {
 
@@ -70,11 +71,8 @@ std::optional<BadValue> check_value(const RecipeKey& key, const Recipe& recipe);
 std::string quote_toml(std::string_view text);  // a TOML basic string
 std::string number_text(double value);          // shortest TOML float that reads back equal
 std::string size_text(ByteSize size);           // "512MiB"
-std::optional<ByteSize> parse_size(std::string_view text);
 
-// The word nearest to `wrong`, when it is near enough to be meant.
-std::optional<std::string_view> did_you_mean(std::string_view wrong, std::span<const std::string_view> words);
-// The same among the keys: typing errors anywhere in the path, or the right name in the wrong section.
+// did_you_mean among the keys: typing errors anywhere in the path, or the right name in the wrong section.
 std::optional<std::string_view> did_you_mean_key(std::string_view path);
 
 bool takes_tokens(const Recipe& recipe);  // the model family does; the others take images

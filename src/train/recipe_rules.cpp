@@ -9,6 +9,7 @@
 #include "nn/model.h"
 #include "nn/optimizers/rules.h"
 #include "nn/schedule.h"
+#include "train/own_data.h"
 #include "train/recipe_keys.h"
 
 namespace lathe {
@@ -16,7 +17,7 @@ namespace {
 
 // The image shape where the recipe alone determines it.
 Ints known_image_shape(const Recipe& r) {
-  if (r.data.source == "synthetic" || r.data.source == "png") return r.data.shape;
+  if (r.data.source == "synthetic" || r.data.source == "png" || is_own_data(r)) return r.data.shape;
   if (r.data.source == "fashion_mnist") return {28, 28, 1};
   return {};
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "nn/model.h"
 #include "train/recipe_keys.h"
 
 namespace lathe {
@@ -163,6 +164,10 @@ std::string allowed_text(const RecipeKey& key) {
           for (std::string_view choice : allowed.choices) {
             text += (text.back() == ' ' ? "" : ", ") + quote_toml(choice);
           }
+          if (key.path == "model.family") {
+            for (const ModelFamily& f : model_families())
+              if (is_own_family(f.name)) text += ", " + quote_toml(f.name);
+          }
           return text;
         } else {
           return allowed.pattern.empty() ? "a string" : std::string(allowed.pattern);
@@ -208,7 +213,8 @@ std::optional<BadValue> check_value(const RecipeKey& key, const Recipe& recipe) 
           if (!in_range(allowed, static_cast<double>(*p))) return bad();
         } else if constexpr (std::is_same_v<T, std::string>) {
           const auto& choices = allowed.choices;
-          if (!choices.empty() && std::find(choices.begin(), choices.end(), *p) == choices.end()) return bad();
+          const bool own = key.path == "model.family" && is_own_family(*p);
+          if (!choices.empty() && !own && std::find(choices.begin(), choices.end(), *p) == choices.end()) return bad();
           if (allowed.matches && !allowed.matches(*p)) return bad();
         } else if constexpr (std::is_same_v<T, Ints> || std::is_same_v<T, Doubles>) {
           if (p->size() < allowed.min_items || p->size() > allowed.max_items) {

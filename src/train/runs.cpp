@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "io/report.h"
 #include "io/run_lock.h"
 #include "train/progress.h"
 #include "train/run_dir.h"

@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "io/report.h"
+#include "io/curve.h"
+#include "io/table.h"
 #include "train/recipe.h"
 
 namespace lathe {

@@ -7,12 +7,14 @@
 #include "backend/cpu/isa.h"
 #include "base/process_age.h"
 #include "base/stopwatch.h"
+#include "base/version.h"
 #include "io/checkpoint.h"
 #include "io/run_lock.h"
 #include "run/peak.h"
 #include "train/evaluation.h"
 #include "train/monitor.h"
 #include "train/outside.h"
+#include "train/own_data.h"
 #include "train/progress.h"
 #include "train/recipe_errors.h"
 #include "train/run_dir.h"
@@ -33,7 +35,7 @@ class Trainer {
         monitor_(r) {
     // All that can fail without a directory comes first: a run that cannot start leaves nothing behind.
     require_device(parse_device_name(r.device.name));
-    dataset_ = open_dataset(r);
+    dataset_ = o.train_data ? own_dataset(r, o.train_data, o.eval_data) : open_dataset(r);
     // A device that others use, too, says what they have left of its memory.
     const DeviceName name = parse_device_name(r.device.name);
     auto device = find_backend(name.backend).open({name.index, static_cast<int>(r.device.threads)});
@@ -169,21 +171,20 @@ class Trainer {
     progress_.note(fmt::format("resumed at step {} from {}", step_, found->path));
   }
 
-  std::string disabled_text() const {
-    std::vector<std::string> names = options_.compile.passes.disabled;
-    std::ranges::sort(names);
-    return fmt::format("{}", fmt::join(names, " "));
+  // "fuse +mine": a pass left out, one added.
+  std::string passes_text() const {
+    return fmt::format("{}", fmt::join(pipeline_changes(options_.compile.passes), " "));
   }
 
   // The recipe was compared before, key by key; passes are no part of it. A checkpoint made by other means says
   // nothing.
   void check_same_passes(const io::Checkpoint& found) const {
     const auto passes = found.manifest.info.find("disabled_passes");
-    if (passes == found.manifest.info.end() || passes->second == disabled_text()) return;
+    if (passes == found.manifest.info.end() || passes->second == passes_text()) return;
     const auto named = [](const std::string& names) { return names.empty() ? std::string("no pass") : names; };
-    throw UserError(fmt::format("{}: was written by a run with {} disabled, this one has {}: it would compute other "
-                                "numbers; resume with the same --disable-pass, or choose another --out",
-                                found.path, named(passes->second), named(disabled_text())),
+    throw UserError(fmt::format("{}: was written by a run with {} disabled (+: added), this one has {}: it would "
+                                "compute other numbers; resume with the same --disable-pass, or choose another --out",
+                                found.path, named(passes->second), named(passes_text())),
                     Exit::bad_recipe);
   }
 
@@ -416,13 +417,13 @@ class Trainer {
       const auto files = state_files(*executor_, c_.state, keep);
       io::Manifest about;
       about.step = step_;
-      about.recipe_hash = recipe_hash(c_.recipe, options_.compile.passes.disabled);
+      about.recipe_hash = recipe_hash(c_.recipe, pipeline_changes(options_.compile.passes));
       about.software = fmt::format("lathe {}", kVersion);
       about.isa = instruction_set();
       about.info = {{"skipped", std::to_string(skipped_)},
                     {"skipped_in_a_row", std::to_string(skipped_in_a_row_)},
                     {"total_steps", std::to_string(c_.schedule.total_steps)},
-                    {"disabled_passes", disabled_text()}};
+                    {"disabled_passes", passes_text()}};
       monitor_.save(about.info);
       log_->sync();
       io::publish_checkpoint(fs_, folder, job_id(), about, files);
@@ -507,7 +508,7 @@ class Trainer {
 }  // namespace
 
 TrainResult train(const Recipe& recipe, const TrainOptions& o) {
-  Recipe r = recipe;
+  Recipe r = o.train_data ? with_own_data(recipe, *o.train_data) : recipe;
   // "auto" means the run's own device where that is here: the bits go on as they were.
   if (const std::string path = io::join_path(o.out, "recipe.toml"); r.device.name == "auto" && o.resume) {
     io::PosixFs fs;

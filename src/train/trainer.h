@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,14 +15,15 @@
 
 namespace lathe {
 
-inline constexpr const char* kVersion = "0.1.0";
-
 struct TrainOptions {
   std::string out;      // run directory
   bool resume = false;  // go on from the newest valid checkpoint, if there is one
   bool quiet = false;
   bool measure_peak = false;  // at the end, for the percentage of the device's peak
   CompileOptions compile;
+  // Data of one's own (data/arrays.h) instead of the recipe's, whose data.source, path, shape, classes and numbers of
+  // samples they replace. Without `eval_data`, data.validation of `train_data` is held out, or nothing is evaluated.
+  std::shared_ptr<const data::Source> train_data = nullptr, eval_data = nullptr;
   // Called after each step with its number, counted from 1: for tests and profiles.
   std::function<void(int64_t step, Executor&)> on_step;
 };

@@ -100,7 +100,8 @@ std::vector<std::string> CudaMeasurements::failures() const {
   return out;
 }
 
-CudaMeasurements measure_cuda(const CudaBackend& backend, const DeviceOptions& options, int64_t n) {
+CudaMeasurements measure_cuda(const Backend& backend, const DeviceOptions& options, int64_t n) {
+  LATHE_CHECK(backend.name() == "cuda", "{}", backend.name());
   CudaMeasurements out;
   const std::unique_ptr<Device> opened = backend.open(options);
   CudaDevice& device = as_cuda(*opened);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/cuda_backend.h"
+#include "backend/backend.h"
 
 namespace lathe {
 
@@ -30,7 +30,8 @@ struct CudaMeasurements {
   std::vector<std::string> failures() const;
 };
 
-// n: side of the square products. 4096 keeps a large card busy for a few milliseconds per product.
-CudaMeasurements measure_cuda(const CudaBackend&, const DeviceOptions&, int64_t n = 4096);
+// `backend` is the cuda backend (InternalError otherwise). n: side of the square products. 4096 keeps a large card busy
+// for a few milliseconds per product.
+CudaMeasurements measure_cuda(const Backend& backend, const DeviceOptions&, int64_t n = 4096);
 
 }  // namespace lathe

@@ -5,6 +5,7 @@
 
 #include "backend/kernels/conv2d_calls.h"
 #include "backend/kernels/matmul_calls.h"
+#include "backend/kernels/product_calls.h"
 #include "backend/opencl/opencl_backend.h"
 #include "backend/opencl/opencl_device.h"
 #include "base/checked.h"
@@ -71,6 +72,13 @@ std::vector<ProductTiles> candidates(const OpenClDevice& device) {
   return out;
 }
 
+std::string words(const ProductTiles& t) {
+  if (t.style == LaunchStyle::narrow)
+    return fmt::format("{} rows x 2 vectors, {} deep, {} rows per panel", t.micro_rows, t.depth, t.rows_per);
+  return fmt::format("{} x {} per group, {} x {} per item, {} deep", t.tile_rows, t.tile_cols, t.item_rows, t.item_cols,
+                     t.wide_depth);
+}
+
 }  // namespace
 
 TuneReport tune_opencl_device(int index, int rounds, double seconds) {
@@ -78,7 +86,7 @@ TuneReport tune_opencl_device(int index, int rounds, double seconds) {
   OpenClDevice device(options, opencl_backend().target({.index = index}));
   TuneReport report;
   report.device = device_text(device.id(), CL_DEVICE_NAME);
-  report.before = device.tiles();
+  const ProductTiles before = device.tiles();
 
   const std::vector<Product> work = products();
   constexpr int64_t kRoom = int64_t{8} << 20;  // each operand fits
@@ -114,15 +122,16 @@ TuneReport tune_opencl_device(int index, int rounds, double seconds) {
         stream.synchronize();
         best[c][w] = std::min(best[c][w], start.seconds());
       }
+  size_t winner = 0;
   for (size_t c = 0; c < all.size(); ++c) {
     double sum = 0;
     for (size_t w = 0; w < work.size(); ++w) sum += std::log(flops(work[w]) / best[c][w] / 1e9);
-    report.rows.push_back({all[c], std::exp(sum / static_cast<double>(work.size()))});
+    report.rows.push_back({words(all[c]), std::exp(sum / static_cast<double>(work.size())), all[c] == before});
+    if (report.rows[c].gflops > report.rows[winner].gflops) winner = c;
   }
-  report.before_gflops = report.rows[0].gflops;
   std::ranges::stable_sort(report.rows, [](const TuneRow& a, const TuneRow& b) { return a.gflops > b.gflops; });
-  const TileStore store = opencl_tile_store(index, report.before.style);
-  if (store.save(report.rows[0].tiles)) report.stored = store.path();
+  const TileStore store = opencl_tile_store(index, before.style);
+  if (store.save(all[winner])) report.stored = store.path();
   return report;
 }
 

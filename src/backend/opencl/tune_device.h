@@ -4,22 +4,19 @@
 #include <string>
 #include <vector>
 
-#include "backend/kernels/product_calls.h"
-
 namespace lathe {
 
 struct TuneRow {
-  ProductTiles tiles;
-  double gflops = 0;  // geometric mean over the products that are measured
+  std::string tiles;    // in words
+  double gflops = 0;    // geometric mean over the products that are measured
+  bool before = false;  // what runs took until now
 };
 
 struct TuneReport {
   std::string device;
   std::vector<TuneRow> rows;  // best first
-  ProductTiles before;        // that runs took until now
-  double before_gflops = 0;
-  int left_out = 0;    // candidates that the time did not allow
-  std::string stored;  // file; "" where it could not be written
+  int left_out = 0;           // candidates that the time did not allow
+  std::string stored;         // file; "" where it could not be written
 };
 
 // `rounds` turns over the candidates. No candidate after the second is compiled once `seconds` have passed. DeviceError

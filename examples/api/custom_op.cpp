@@ -1,0 +1,59 @@
+// An op of one's own with its gradient: squareplus(x) = (x + sqrt(x^2 + 4)) / 2, checked and trained.
+#include <lathe/lathe.h>
+
+#include <cstdio>
+#include <random>
+
+using namespace lathe;
+
+struct Squareplus {
+  using Params = NoParams;
+  static constexpr OpInfo info{.name = "squareplus", .doc = "(x + sqrt(x^2 + 4)) / 2"};
+  // In terms of other ops: so it runs on every device, and is fused with its neighbours.
+  static Values expand(Builder&, ArgValues x, const Params&) { return {(x[0] + sqrt(square(x[0]) + 4.0)) * 0.5}; }
+  // dy/dx = 1 / (1 + 1 / y^2) needs the result alone. Left out, the gradient would follow from expand().
+  static Values vjp(const Vjp& v, const Params&) { return {v.dy() / (1.0 + 1.0 / square(v.y[0]))}; }
+  static std::vector<Sample> samples() {
+    return {{"plain", {{.type = {DType::f32, {3, 5}}, .lo = -3, .hi = 3}}, make_params(Params{})}};
+  }
+};
+const OpDef squareplus_op = make_op<Squareplus>();
+
+Value squareplus(Value x) { return x.builder().add1(squareplus_op, {&x, 1}, NoParams{}); }
+
+// A model family around it, which recipes can then name.
+Value build(Net& net, const ModelConfig& c, Value x) {
+  const Value rows = reshape(x, {x.dim(0), x.shape().numel() / x.dim(0)});
+  return linear(net, "out", squareplus(linear(net, "in", rows, c.hidden[0])), c.classes);
+}
+
+constexpr const char* kRecipe = R"(
+  model = { family = "squareplus_net", hidden = [32] }
+  data.validation = 0.2
+  optimizer = { name = "adam", lr = 0.02 }
+  train = { epochs = 30, batch_size = 50 }
+)";
+
+int main(int argc, char** argv) try {
+  register_op(squareplus_op);
+  register_family({"squareplus_net", "two layers with squareplus between", InputForm::image, build});
+  const GradientCheck check = check_gradient(squareplus_op, Squareplus::samples()[0]);
+  std::printf("gradient: relative error %.1e, %s\n", check.error, check.ok() ? "ok" : "WRONG");
+
+  std::mt19937 random(1);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  std::vector<float> x(2 * 1000);
+  std::vector<int32_t> inside(1000);
+  for (float& v : x) v = uniform(random);
+  for (size_t i = 0; i < inside.size(); ++i) inside[i] = x[2 * i] * x[2 * i] + x[2 * i + 1] * x[2 * i + 1] < 0.5f;
+  TrainOptions options;
+  options.out = argc > 1 ? argv[1] : "squareplus";
+  options.quiet = true;
+  options.train_data = data::array_source(x, {2}, inside, 2);
+  const TrainResult result = train(parse_recipe(kRecipe, "squareplus.toml"), options);
+  std::printf("points inside of a circle: accuracy %.1f %%\n", 100 * result.accuracy);
+  return check.ok() && result.accuracy > 0.9 ? 0 : 1;
+} catch (const Error& e) {
+  std::fprintf(stderr, "%s\n", e.what());
+  return static_cast<int>(e.exit_code());
+}

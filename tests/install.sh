@@ -1,0 +1,44 @@
+#!/bin/sh
+# What `cmake --install` gives, used as an outside project would: `install.sh CMAKE BUILD SOURCE WORK CXX [EXAMPLE...]`.
+# Installs to one prefix, moves it, builds examples/api against it from a copy elsewhere, and runs the examples.
+set -eu
+cmake=$1 build=$2 source=$3 work=$4 cxx=$5
+shift 5
+rm -rf "$work"
+mkdir -p "$work"
+"$cmake" --install "$build" --prefix "$work/first" >"$work/install.log"
+mv "$work/first" "$work/prefix"
+cp -r "$source/examples/api" "$work/examples"
+
+# Package files and headers name no path of the source tree, the build or the first prefix.
+if grep -rlF -e "$source" -e "$work/first" "$work/prefix/include" "$work/prefix/lib/cmake" "$work/prefix/lib/pkgconfig"; then
+  echo "installed files name paths of the build"; exit 1
+fi
+# A user's include path gets one name.
+[ "$(ls "$work/prefix/include")" = lathe ] || { ls "$work/prefix/include"; echo "expected include/lathe alone"; exit 1; }
+! grep -rn '#include "' "$work/prefix/include" || { echo "installed headers include by relative name"; exit 1; }
+version=$(sed -n 's/.*kVersion = "\(.*\)".*/\1/p' "$source/src/base/version.h")
+[ "$("$work/prefix/bin/lathe" --version)" = "lathe $version" ] || { echo "the program says another version"; exit 1; }
+# Another minor version is refused.
+mkdir "$work/refused"
+printf 'cmake_minimum_required(VERSION 3.20)\nproject(x CXX)\nfind_package(lathe 0.99)\nif(lathe_FOUND)\nmessage(FATAL_ERROR found)\nendif()\n' >"$work/refused/CMakeLists.txt"
+"$cmake" -S "$work/refused" -B "$work/refused/build" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_CXX_COMPILER="$cxx" >"$work/refused.log" 2>&1
+grep -q "version: $version" "$work/refused.log" ||
+  { cat "$work/refused.log"; echo "the version file did not speak"; exit 1; }
+
+"$cmake" -S "$work/examples" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_CXX_COMPILER="$cxx" \
+  -DCMAKE_CXX_FLAGS="-Wall -Wextra -Werror -Wno-maybe-uninitialized" >"$work/configure.log"
+[ $# -gt 0 ] || set -- own_arrays custom_op custom_pass simulation
+"$cmake" --build "$work/build" -j 2 --target "$@" >"$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
+cd "$work"
+for example; do
+  printf '%s: ' "$example"
+  "$work/build/$example" "$work/run_$example"
+done
+# The run that an example left is a run like any other, but its data are gone with the program.
+case " $* " in
+*" own_arrays "*)
+  ! "$work/prefix/bin/lathe" eval "$work/run_own_arrays" 2>"$work/eval.log" || { echo "evaluated without data"; exit 1; }
+  grep -q "arrays of the program that trained" "$work/eval.log" || { cat "$work/eval.log"; exit 1; }
+  ;;
+esac
