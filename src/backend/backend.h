@@ -17,17 +17,17 @@ namespace lathe {
 
 // A place in the arena.
 struct Buffer {
-  int32_t segment = 0;
-  int64_t offset = 0;
-  int64_t bytes = 0;
+  int32_t segment = 0;  // which allocation of the arena
+  int64_t offset = 0;   // in bytes, within the segment
+  int64_t bytes = 0;    // how long it is
 };
 
 // A node as a kernel sees it: types and parameters, no graph.
 struct Site {
-  const Node& node;
-  Types in;
-  Types out;
-  const Target& target;
+  const Node& node;      // op and parameters
+  Types in;              // types of the inputs
+  Types out;             // types of the outputs
+  const Target& target;  // what the device can do
 };
 
 class Device;
@@ -37,41 +37,41 @@ class Stream;
 class Kernel {
  public:
   virtual ~Kernel() = default;
-  virtual void prepare() {}  // makes what run() launches; called once all kernels of all Programs are bound
-  virtual void run(Stream&) = 0;
+  virtual void prepare() {}       // makes what run() launches; called once all kernels of all Programs are bound
+  virtual void run(Stream&) = 0;  // launches; may return before the work is done
 };
 
-struct KernelArgs {
-  std::vector<Buffer> out;
-  std::vector<Buffer> in;
-  Buffer workspace;
+struct KernelArgs {         // Where a bound kernel reads and writes.
+  std::vector<Buffer> out;  // outputs of the node
+  std::vector<Buffer> in;   // inputs of the node
+  Buffer workspace;         // as large as Candidate::workspace said
 };
 
-struct Candidate {
-  std::string_view name;
+struct Candidate {                      // One way to compute an op: what a row of a kernel table holds.
+  std::string_view name;                // of the kernel, as plans show it
   std::string (*accepts)(const Site&);  // "" accepts; otherwise the reason why not
   int64_t (*workspace)(const Site&);    // bytes; null: none. Must not depend on anything but the site
-  std::unique_ptr<Kernel> (*bind)(Device&, const Site&, const KernelArgs&);
+  std::unique_ptr<Kernel> (*bind)(Device&, const Site&, const KernelArgs&);  // ready to run there
   // Runs in its place, within the same workspace, where a library turns out to have nothing for the node when it is
   // bound; "": nothing does.
   std::string_view otherwise = "";
 };
 
-class KernelTable {
+class KernelTable {  // The kernels of a backend, by op.
  public:
-  struct Row {
-    std::string_view op;
-    Candidate candidate;
+  struct Row {            // One kernel for one op.
+    std::string_view op;  // name of the op
+    Candidate candidate;  // the kernel
   };
-  explicit KernelTable(std::vector<Row> rows);  // order within an op is preference
-  std::span<const Row> candidates(std::string_view op) const;
+  explicit KernelTable(std::vector<Row> rows);                 // order within an op is preference
+  std::span<const Row> candidates(std::string_view op) const;  // of an op, best first; empty: none
   std::vector<std::string> ops() const;  // with at least one candidate, sorted: Target::native_ops
 
  private:
   std::vector<Row> rows_;  // stable-sorted by op
 };
 
-enum class Lane { compute, transfer };
+enum class Lane { compute, transfer };  // The queues of a device: kernels and copies from the host run side by side.
 
 // Marks a point in a stream; another stream can wait for it, the host can ask. The answer here is that of streams that
 // work at once; other devices override it.
@@ -88,39 +88,39 @@ class Stream {
   virtual void copy_in(const Buffer& dst, const void* src) = 0;  // dst.bytes from host memory
   virtual void copy_out(void* dst, const Buffer& src) = 0;       // src.bytes to host memory
   virtual void copy(const Buffer& dst, const Buffer& src) = 0;   // within the arena, src.bytes
-  virtual void record(Event&) = 0;
-  virtual void wait(Event&) = 0;
-  virtual void synchronize() = 0;
+  virtual void record(Event&) = 0;  // the event is reached when all work given so far is done
+  virtual void wait(Event&) = 0;    // work given from now on starts when the event is reached
+  virtual void synchronize() = 0;   // the host waits for all work
 };
 
 // Work that was recorded once and is launched as one piece.
 class Recording {
  public:
   virtual ~Recording() = default;
-  virtual void launch(Stream&) = 0;
+  virtual void launch(Stream&) = 0;  // does the work again
 };
 
 // Calls into a device since it was opened. Devices whose streams work at once count nothing.
 struct DeviceCounters {
-  int64_t launches = 0;
+  int64_t launches = 0;     // kernels started
   int64_t blocking = 0;     // into the driver, that return when the device has done something
   int64_t pauses = 0;       // of the host, by its own clock: it has given so much work that there is no room for more
   int64_t allocations = 0;  // of memory, and of all else that a driver is asked to make: queues, kernels, recordings
 };
 
-class Device {
+class Device {  // An opened device with its arena and its queues.
  public:
   virtual ~Device() = default;
-  DeviceCounters& counters() { return counters_; }
-  virtual const Target& target() const = 0;
+  DeviceCounters& counters() { return counters_; }  // since it was opened
+  virtual const Target& target() const = 0;         // what it can do and how much memory it has
   // What users should know of the kernels that were bound, a line each; a library that had nothing for a node.
   virtual std::vector<std::string> notes() const { return {}; }
   // Bytes that can be allocated now; 0: the device does not say.
   virtual int64_t free_memory() { return 0; }
   // The arena, once; zero-filled. DeviceError with the sizes when it cannot be had.
   virtual void allocate(std::span<const int64_t> segment_bytes) = 0;
-  virtual Stream& stream(Lane) = 0;
-  virtual std::unique_ptr<Event> make_event() = 0;
+  virtual Stream& stream(Lane) = 0;                 // the queue of that kind
+  virtual std::unique_ptr<Event> make_event() = 0;  // an event of this device's queues
   // Host memory that copy_in reads fast (pinned where that exists); owned by the device.
   virtual std::byte* allocate_staging(int64_t bytes) = 0;
   // Calls `body`, which only launches kernels and copies on the compute lane, and keeps its work instead of doing it.
@@ -133,38 +133,38 @@ class Device {
   DeviceCounters counters_;
 };
 
-struct DeviceOptions {
-  int index = 0;
-  int threads = 0;  // cpu: 0 = all available
+struct DeviceOptions {  // Which device of a backend, and how it is used.
+  int index = 0;        // of several devices of one kind, from 0
+  int threads = 0;      // cpu: 0 = all available
 };
 
-struct DeviceInfo {
-  std::string name;         // "cpu", "opencl:0"
-  std::string description;  // what a person calls it
-  int64_t memory = 0;
+struct DeviceInfo {           // A device that is here.
+  std::string name;           // "cpu", "opencl:0"
+  std::string description;    // what a person calls it
+  int64_t memory = 0;         // bytes
   std::string driver = "";    // name and version
   bool accelerator = false;   // no processor of the host: faster than `cpu`, or why else would it be there
   std::string unusable = "";  // why it cannot be opened; empty: it can
 };
 
-class Backend {
+class Backend {  // A kind of device with its kernels.
  public:
   virtual ~Backend() = default;
-  virtual std::string_view name() const = 0;
-  virtual const KernelTable& kernels() const = 0;
-  virtual Target target(const DeviceOptions&) const = 0;  // of a device that may not be opened yet
-  virtual std::vector<DeviceInfo> devices() const = 0;    // empty with a reason where there are none
-  virtual std::string unavailable_reason() const { return ""; }
-  virtual std::unique_ptr<Device> open(const DeviceOptions&) const = 0;
+  virtual std::string_view name() const = 0;                             // "ref", "cpu", "opencl" or "cuda"
+  virtual const KernelTable& kernels() const = 0;                        // usable with no device present
+  virtual Target target(const DeviceOptions&) const = 0;                 // of a device that may not be opened yet
+  virtual std::vector<DeviceInfo> devices() const = 0;                   // empty with a reason where there are none
+  virtual std::string unavailable_reason() const { return ""; }          // why devices() is empty
+  virtual std::unique_ptr<Device> open(const DeviceOptions&) const = 0;  // DeviceError with the reason
 };
 
 // The table of backends. find_backend throws UserError with the known names.
 std::span<const Backend* const> backends();
-const Backend& find_backend(std::string_view name);
+const Backend& find_backend(std::string_view name);  // the backend of that name
 
-struct DeviceName {
-  std::string backend;
-  int index = 0;
+struct DeviceName {     // "opencl:1" in parts.
+  std::string backend;  // "opencl"
+  int index = 0;        // 1; 0 where the name has none
 };
 bool is_device_name(std::string_view);           // "cpu", "ref", "opencl:1", "auto"; it need not be there
 DeviceName parse_device_name(std::string_view);  // "auto" is what auto_device() says; UserError

@@ -1,10 +1,10 @@
 // Element types.
 //
-// f16 (IEEE half) and bf16 (the upper half of an f32) are storage. Every op computes such values in f32 - sums, products
-// and norms accumulate in f32 - and rounds once, when it stores its result. Each node of a graph does so, also inside of
-// a fused node: fusing never changes a number, and `fused` and plain graphs agree to the bit where their f32 values do.
-// What should stay in f32 between nodes is cast to f32 and back in the graph, where it can be seen. A composite counts
-// as one op: its expansion computes in f32 (ops/cast.h, expand_in_f32).
+// f16 (IEEE half) and bf16 (the upper half of an f32) are storage. Every op computes such values in f32 - sums,
+// products and norms accumulate in f32 - and rounds once, when it stores its result. Each node of a graph does so, also
+// inside of a fused node: fusing never changes a number, and `fused` and plain graphs agree to the bit where their f32
+// values do. What should stay in f32 between nodes is cast to f32 and back in the graph, where it can be seen. A
+// composite counts as one op: its expansion computes in f32 (ops/cast.h, expand_in_f32).
 #pragma once
 
 #include <bit>
@@ -15,16 +15,18 @@
 
 namespace lathe {
 
-enum class DType : uint8_t { f32, f64, i32, i64, u8, b8, f16, bf16 };
+enum class DType : uint8_t { f32, f64, i32, i64, u8, b8, f16, bf16 };  // b8: a boolean in a byte
 
+// Every type, for loops over them.
 inline constexpr DType kAllDTypes[] = {DType::f32, DType::f64, DType::i32, DType::i64,
                                        DType::u8,  DType::b8,  DType::f16, DType::bf16};
 
-int64_t size_of(DType);
-std::string_view to_string(DType);  // "f32", ..., "bool"
-std::optional<DType> parse_dtype(std::string_view);
+int64_t size_of(DType);                              // bytes of one element
+std::string_view to_string(DType);                   // "f32", ..., "bool"
+std::optional<DType> parse_dtype(std::string_view);  // of to_string's words; nothing otherwise
+// One of the two types that are storage alone.
 inline bool is_16bit(DType t) { return t == DType::f16 || t == DType::bf16; }
-inline bool is_float(DType t) { return t == DType::f32 || t == DType::f64 || is_16bit(t); }
+inline bool is_float(DType t) { return t == DType::f32 || t == DType::f64 || is_16bit(t); }  // of any width
 // The type in which values of `t` are computed: f32 for the 16-bit floats, else `t`.
 inline DType compute_type(DType t) { return is_16bit(t) ? DType::f32 : t; }
 
@@ -48,7 +50,8 @@ inline float float_of_f16(uint16_t h) {
 }
 
 inline uint16_t f16_of_float(float f) {
-  constexpr uint32_t kOverflow = (127u + 16u) << 23, kSmallestNormal = 113u << 23, kDenormal = (127u - 15u + 23u - 10u + 1u) << 23;
+  constexpr uint32_t kOverflow = (127u + 16u) << 23, kSmallestNormal = 113u << 23,
+                     kDenormal = (127u - 15u + 23u - 10u + 1u) << 23;
   const uint32_t bits = std::bit_cast<uint32_t>(f), sign = bits & 0x80000000u;
   uint32_t u = bits ^ sign;
   if (u >= kOverflow) {
@@ -62,9 +65,9 @@ inline uint16_t f16_of_float(float f) {
   return static_cast<uint16_t>(u | sign >> 16);
 }
 
-inline float float_of_bf16(uint16_t h) { return std::bit_cast<float>(static_cast<uint32_t>(h) << 16); }
+inline float float_of_bf16(uint16_t h) { return std::bit_cast<float>(static_cast<uint32_t>(h) << 16); }  // exact
 
-inline uint16_t bf16_of_float(float f) {
+inline uint16_t bf16_of_float(float f) {  // rounds to nearest, ties to even
   const uint32_t u = std::bit_cast<uint32_t>(f);
   if ((u & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>(u >> 16 | 0x40u);
   return static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
@@ -73,24 +76,24 @@ inline uint16_t bf16_of_float(float f) {
 template <class T>
 concept Arithmetic = std::is_arithmetic_v<T>;
 
-struct Half {
-  uint16_t bits = 0;
+struct Half {         // An f16 in memory: converts, and computes nothing itself.
+  uint16_t bits = 0;  // IEEE half
   Half() = default;
   template <Arithmetic T>
-  explicit Half(T v) : bits(f16_of_float(static_cast<float>(v))) {}
+  explicit Half(T v) : bits(f16_of_float(static_cast<float>(v))) {}  // rounds
   template <Arithmetic T>
-  explicit operator T() const {
+  explicit operator T() const {  // exact for float and double
     return static_cast<T>(float_of_f16(bits));
   }
 };
 
-struct BFloat16 {
-  uint16_t bits = 0;
+struct BFloat16 {     // A bf16 in memory: converts, and computes nothing itself.
+  uint16_t bits = 0;  // the upper half of an f32
   BFloat16() = default;
   template <Arithmetic T>
-  explicit BFloat16(T v) : bits(bf16_of_float(static_cast<float>(v))) {}
+  explicit BFloat16(T v) : bits(bf16_of_float(static_cast<float>(v))) {}  // rounds
   template <Arithmetic T>
-  explicit operator T() const {
+  explicit operator T() const {  // exact for float and double
     return static_cast<T>(float_of_bf16(bits));
   }
 };

@@ -12,27 +12,27 @@ namespace lathe {
 
 // Exit codes of the process (sysexits); see docs/reliability.md.
 enum class Exit : int {
-  ok = 0,
-  usage = 64,
-  bad_data = 65,
-  missing_input = 66,
-  internal = 70,
-  os_error = 71,
-  cannot_create = 73,
-  io_error = 74,
-  preempted = 75,
-  peer_failure = 76,
-  bad_recipe = 78,
+  ok = 0,              // all went well
+  usage = 64,          // a wrong command line
+  bad_data = 65,       // data or numbers that cannot be used
+  missing_input = 66,  // no such file, recipe or run
+  internal = 70,       // a bug, or a self-test that does not hold
+  os_error = 71,       // memory or a device
+  cannot_create = 73,  // an output that is there already, or may not be made
+  io_error = 74,       // reading or writing failed
+  preempted = 75,      // a signal ended the run; it can be resumed
+  peer_failure = 76,   // another process of the run failed
+  bad_recipe = 78,     // a recipe that is refused
 };
 
-enum class ErrorKind { user, internal, device, comm };
+enum class ErrorKind { user, internal, device, comm };  // who can do something about it
 
-class Error : public std::runtime_error {
+class Error : public std::runtime_error {  // What Lathe throws.
  public:
-  Error(ErrorKind kind, Exit exit, const std::string& message)
+  Error(ErrorKind kind, Exit exit, const std::string& message)  // the message is what()
       : std::runtime_error(message), kind_(kind), exit_(exit) {}
-  ErrorKind kind() const { return kind_; }
-  Exit exit_code() const { return exit_; }
+  ErrorKind kind() const { return kind_; }  // whose fault it is
+  Exit exit_code() const { return exit_; }  // for the process that ends with it
 
  private:
   ErrorKind kind_;
@@ -42,19 +42,21 @@ class Error : public std::runtime_error {
 // The caller or the input is wrong. `exit` says which sysexits class it belongs to.
 class UserError : public Error {
  public:
+  // See the class.
   explicit UserError(const std::string& message, Exit exit = Exit::bad_data) : Error(ErrorKind::user, exit, message) {}
 };
 
 // A bug in Lathe: an invariant that no input should be able to break.
 class InternalError : public Error {
  public:
+  // See the class.
   explicit InternalError(const std::string& message) : Error(ErrorKind::internal, Exit::internal, message) {}
 };
 
 // A device, its driver or its memory failed.
 class DeviceError : public Error {
  public:
-  explicit DeviceError(const std::string& message, Exit exit = Exit::os_error)
+  explicit DeviceError(const std::string& message, Exit exit = Exit::os_error)  // see the class
       : Error(ErrorKind::device, exit, message) {}
 };
 
@@ -77,6 +79,7 @@ namespace detail {
       throw ::lathe::UserError(::fmt::format(__VA_ARGS__)); \
   } while (0)
 
+// The same for what no input can break: InternalError.
 #define LATHE_CHECK(cond, ...)                                                                   \
   do {                                                                                           \
     if (!(cond)) [[unlikely]]                                                                    \

@@ -5,9 +5,9 @@
 
 namespace lathe {
 
-class Stopwatch {
+class Stopwatch {  // Measures from its making on.
  public:
-  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }  // until now
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -21,31 +21,31 @@ namespace lathe::data {
 // Memory for one batch. fields[f] has room for [batch, sample...] of field f, indices for [batch], or is null where
 // nobody reads them.
 struct Slot {
-  std::array<std::byte*, kMaxFields> fields{};
-  int64_t* indices = nullptr;
+  std::array<std::byte*, kMaxFields> fields{};  // by field of the source
+  int64_t* indices = nullptr;                   // receives the samples' numbers
 };
 
-struct LoaderConfig {
-  uint64_t seed = 0;
-  int64_t batch = 1;
-  bool shuffle = true;
-  bool repeat = true;     // go on with the next epoch; otherwise the stream ends with the epoch of start()
-  AugmentConfig augment;  // applies to field 0
-  int threads = 1;
+struct LoaderConfig {         // How batches are made.
+  uint64_t seed = 0;          // of order and augmentation
+  int64_t batch = 1;          // samples
+  bool shuffle = true;        // a new order in each epoch
+  bool repeat = true;         // go on with the next epoch; otherwise the stream ends with the epoch of start()
+  AugmentConfig augment;      // applies to field 0
+  int threads = 1;            // that fill slots
   double stall_seconds = 30;  // next() warns on stderr each time it has waited this long
 };
 
 // Bytes that a loader with this configuration holds beside its slots, for samples of this type in field 0.
 int64_t loader_scratch_bytes(const LoaderConfig&, const TensorType& sample);
 
-struct Batch {
-  int slot = 0;
-  int64_t epoch = 0;
+struct Batch {        // A filled slot.
+  int slot = 0;       // which of the slots
+  int64_t epoch = 0;  // counted from 0
   int64_t index = 0;  // within the epoch
   int64_t count = 0;  // samples; fewer than the batch size only in the last batch of an epoch
 };
 
-class Loader {
+class Loader {  // Fills slots with batches ahead of their use.
  public:
   // UserError: no samples, fewer samples than one batch, or an augmentation that does not fit the source.
   // `source` must outlive the loader. The number of slots is the prefetch depth.
@@ -54,7 +54,7 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  int64_t batches_per_epoch() const { return batches_; }
+  int64_t batches_per_epoch() const { return batches_; }  // the tail included
 
   // Starts, or starts again, at a batch; first_batch == batches_per_epoch() means the next epoch. Batches handed out
   // before are no longer valid, and all slots are free.
@@ -63,9 +63,9 @@ class Loader {
   // Waits for the next batch; it stays valid until release(). Throws what the source threw for a sample of this batch;
   // after that only start() goes on. One thread calls next(), release() and start().
   const Batch& next();
-  void release(int slot);
+  void release(int slot);  // its batch is no longer needed
 
-  int64_t scratch_bytes() const;
+  int64_t scratch_bytes() const;                             // held beside the slots
   double waited_seconds() const { return waited_seconds_; }  // in next(), over the life of the loader
 
  private:

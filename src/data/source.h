@@ -14,10 +14,10 @@
 
 namespace lathe::data {
 
-inline constexpr int kMaxFields = 8;
+inline constexpr int kMaxFields = 8;  // of one sample
 
-enum class Split { train, test };
-inline const char* to_string(Split split) { return split == Split::train ? "train" : "test"; }
+enum class Split { train, test };                                                               // what data are for
+inline const char* to_string(Split split) { return split == Split::train ? "train" : "test"; }  // its name
 
 // What is to be predicted of a sample, which is its field 1.
 enum class Target {
@@ -27,9 +27,9 @@ enum class Target {
   image,  // the image without noise: u8[H, W, C]
 };
 
-struct Field {
-  std::string name;
-  TensorType type;  // of one sample
+struct Field {       // One tensor of a sample.
+  std::string name;  // "image", "label"
+  TensorType type;   // of one sample
 };
 
 // Where one sample goes: one span per field, each exactly as long as the field's type.
@@ -37,41 +37,41 @@ using SampleSpans = std::span<const std::span<std::byte>>;
 
 // Numbers to predict are standardised: value = target * scale + mean, in the units of the data.
 struct TargetUnits {
-  double mean = 0, scale = 1;
+  double mean = 0, scale = 1;  // as in the formula above
 };
 
 // All members are const and safe to call from several threads at once.
 class Source {
  public:
   virtual ~Source() = default;
-  virtual int64_t size() const = 0;
-  virtual std::span<const Field> fields() const = 0;
-  virtual void read(int64_t index, SampleSpans fields) const = 0;
+  virtual int64_t size() const = 0;                                // samples
+  virtual std::span<const Field> fields() const = 0;               // the same for every sample
+  virtual void read(int64_t index, SampleSpans fields) const = 0;  // writes the sample's fields
   // Labels and tokens are in [0, classes); numbers to predict: how many there are per sample or pixel.
   virtual int64_t classes() const = 0;
-  virtual std::string description() const = 0;  // for people: what, how much, from where
-  virtual int64_t resident_bytes() const = 0;   // memory held for the samples, for the memory report
-  virtual TargetUnits target_units() const { return {}; }
+  virtual std::string description() const = 0;             // for people: what, how much, from where
+  virtual int64_t resident_bytes() const = 0;              // memory held for the samples, for the memory report
+  virtual TargetUnits target_units() const { return {}; }  // of numbers to predict
 };
 
 // What a plan needs to know of a source, without its samples.
 struct SourceInfo {
-  TensorType sample;  // field 0
-  int64_t classes = 0;
-  int64_t size = 0;
-  int64_t resident_bytes = 0;
+  TensorType sample;                  // field 0
+  int64_t classes = 0;                // as Source::classes
+  int64_t size = 0;                   // samples
+  int64_t resident_bytes = 0;         // as Source::resident_bytes
   TensorType target{DType::i32, {}};  // field 1
-  TargetUnits units = {};
+  TargetUnits units = {};             // as Source::target_units
 };
-SourceInfo info_of(const Source&);
+SourceInfo info_of(const Source&);  // of an opened source
 
 // What was asked for does not fit the data, and the data are as they should be: `keys` are the recipe keys at fault,
 // the likeliest first.
 class Misfit : public UserError {
  public:
-  Misfit(std::vector<std::string> keys, const std::string& message)
+  Misfit(std::vector<std::string> keys, const std::string& message)  // see the class
       : UserError(message, Exit::bad_recipe), keys_(std::move(keys)) {}
-  const std::vector<std::string>& keys() const { return keys_; }
+  const std::vector<std::string>& keys() const { return keys_; }  // of the recipe
 
  private:
   std::vector<std::string> keys_;

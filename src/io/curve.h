@@ -6,7 +6,7 @@
 
 namespace lathe::io {
 
-struct Line {  // Points that charts join.
+struct Line {                // Points that charts join.
   std::string name;          // for people
   std::vector<double> x, y;  // of equal length
 };

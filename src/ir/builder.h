@@ -10,55 +10,55 @@
 
 namespace lathe {
 
-class Value {
+class Value {  // A value of a graph that is being built.
  public:
   Value() = default;
-  Value(Builder* b, ValueId id) : builder_(b), id_(id) {}
+  Value(Builder* b, ValueId id) : builder_(b), id_(id) {}  // made by Builder
 
-  bool valid() const { return builder_ != nullptr; }
-  explicit operator bool() const { return valid(); }
-  Builder& builder() const {
+  bool valid() const { return builder_ != nullptr; }  // false: it names nothing
+  explicit operator bool() const { return valid(); }  // as valid()
+  Builder& builder() const {                          // InternalError for one that names nothing
     LATHE_CHECK(valid(), "use of an invalid value");
     return *builder_;
   }
-  ValueId id() const { return id_; }
+  ValueId id() const { return id_; }  // in the graph
   // Copies: a reference into the graph would not survive the next node.
   TensorType type() const;
-  Shape shape() const { return type().shape; }
-  DType dtype() const { return type().dtype; }
-  int64_t dim(int axis) const { return shape().dim(axis); }
-  int ndim() const { return shape().ndim(); }
+  Shape shape() const { return type().shape; }               // of its type
+  DType dtype() const { return type().dtype; }               // of its type
+  int64_t dim(int axis) const { return shape().dim(axis); }  // size of an axis, which may be negative; UserError
+  int ndim() const { return shape().ndim(); }                // number of axes
 
  private:
   Builder* builder_ = nullptr;
   ValueId id_ = -1;
 };
 
-class Builder {
+class Builder {  // Builds a graph node by node.
  public:
-  explicit Builder(std::string name = "") { graph_.name = std::move(name); }
-  explicit Builder(Graph g) : graph_(std::move(g)) {}
+  explicit Builder(std::string name = "") { graph_.name = std::move(name); }  // an empty graph
+  explicit Builder(Graph g) : graph_(std::move(g)) {}                         // goes on with a graph
   Builder(const Builder&) = delete;
   Builder& operator=(const Builder&) = delete;
 
-  Value input(TensorType, InputKind, std::string name);
+  Value input(TensorType, InputKind, std::string name);  // appends an input
   // Appends a node; output types come from the op's type rule.
   Values add(const OpDef&, ArgValues inputs, ParamsPtr params);
   template <class P>
-  Value add1(const OpDef& op, ArgValues inputs, P params) {
+  Value add1(const OpDef& op, ArgValues inputs, P params) {  // the same for ops with one result
     return add(op, inputs, make_params(std::move(params)))[0];
   }
-  void output(Value, OutputKind, std::string name);
-  void update(Value state_input, Value new_value);  // output of kind state, named like the input
+  void output(Value, OutputKind, std::string name);  // makes a value an output
+  void update(Value state_input, Value new_value);   // output of kind state, named like the input
 
-  Value value(ValueId id) { return Value(this, id); }
-  const Graph& graph() const { return graph_; }
-  Graph& mutable_graph() { return graph_; }
-  Graph finish() { return std::move(graph_); }
+  Value value(ValueId id) { return Value(this, id); }  // a handle to an existing value
+  const Graph& graph() const { return graph_; }        // as far as it is built
+  Graph& mutable_graph() { return graph_; }            // for passes that change what is there
+  Graph finish() { return std::move(graph_); }         // the graph; the builder is empty then
 
   // The origin of nodes added from now on.
   const std::string& origin() const { return origin_; }
-  void set_origin(std::string origin) { origin_ = std::move(origin); }
+  void set_origin(std::string origin) { origin_ = std::move(origin); }  // see origin()
 
  private:
   Graph graph_;
@@ -68,7 +68,7 @@ class Builder {
 // Names the nodes added in a scope: Origin scope(b, "layer1"); nested scopes join with dots.
 class Origin {
  public:
-  Origin(Builder& b, std::string_view name);
+  Origin(Builder& b, std::string_view name);  // names nodes until its end
   ~Origin() { b_.set_origin(saved_); }
   Origin(const Origin&) = delete;
   Origin& operator=(const Origin&) = delete;

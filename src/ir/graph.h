@@ -12,74 +12,75 @@
 
 namespace lathe {
 
-using ValueId = int32_t;
+using ValueId = int32_t;  // index of Graph::types
 
-enum class InputKind {
-  param,      // weights, changed by the optimizer
-  buffer,     // other model state: running statistics
-  optimizer,  // moments, counts
-  gradient,   // accumulated gradients
-  batch,      // staged with each batch: samples, labels, sample indices
-  step,       // staged with each batch: learning rate, random key, ...
+enum class InputKind {  // What an input is for, and who changes it.
+  param,                // weights, changed by the optimizer
+  buffer,               // other model state: running statistics
+  optimizer,            // moments, counts
+  gradient,             // accumulated gradients
+  batch,                // staged with each batch: samples, labels, sample indices
+  step,                 // staged with each batch: learning rate, random key, ...
 };
+// It lives in the arena from step to step.
 inline bool is_state(InputKind k) { return k != InputKind::batch && k != InputKind::step; }
 
-enum class OutputKind {
-  state,   // new value of the state input `updates`
-  metric,  // small, read by the host
-  result,  // predictions
+enum class OutputKind {  // What becomes of an output.
+  state,                 // new value of the state input `updates`
+  metric,                // small, read by the host
+  result,                // predictions
 };
 
-std::string_view to_string(InputKind);
-std::string_view to_string(OutputKind);
+std::string_view to_string(InputKind);   // "param", "batch", ...
+std::string_view to_string(OutputKind);  // "state", "metric", "result"
 
-struct Input {
-  ValueId value = -1;
-  InputKind kind = InputKind::batch;
-  std::string name;
+struct Input {                        // A value that comes from outside.
+  ValueId value = -1;                 // in the graph
+  InputKind kind = InputKind::batch;  // who provides it
+  std::string name;                   // unique among the inputs
 };
 
-struct Output {
-  ValueId value = -1;
-  OutputKind kind = OutputKind::result;
-  std::string name;
-  ValueId updates = -1;  // OutputKind::state: the input value whose storage this output takes
+struct Output {                          // A value that leaves the graph.
+  ValueId value = -1;                    // in the graph
+  OutputKind kind = OutputKind::result;  // what becomes of it
+  std::string name;                      // unique among the outputs
+  ValueId updates = -1;                  // OutputKind::state: the input value whose storage this output takes
 };
 
-struct Node {
-  const OpDef* op = nullptr;
-  ParamsPtr params;
-  std::vector<ValueId> inputs;
-  std::vector<ValueId> outputs;
-  std::string origin;  // layer that made it, e.g. "conv1"; for people
+struct Node {                    // One op applied to values.
+  const OpDef* op = nullptr;     // never null
+  ParamsPtr params;              // of the type that the op says
+  std::vector<ValueId> inputs;   // arguments, in order
+  std::vector<ValueId> outputs;  // results, in order
+  std::string origin;            // layer that made it, e.g. "conv1"; for people
 
   template <class P>
-  const P& get() const {
+  const P& get() const {  // the parameters; InternalError for another type
     LATHE_CHECK(*op->params_type == typeid(P), "{}", op->name());
     return *static_cast<const P*>(params.get());
   }
-  bool is(std::string_view name) const { return op->name() == name; }
+  bool is(std::string_view name) const { return op->name() == name; }  // whether its op has that name
 };
 
-struct Graph {
-  std::string name;
+struct Graph {                    // One step; see the top of the file.
+  std::string name;               // "train", "eval", ...
   std::vector<TensorType> types;  // by ValueId; may hold ids that nothing defines any more
-  std::vector<Input> inputs;
-  std::vector<Node> nodes;
-  std::vector<Output> outputs;
+  std::vector<Input> inputs;      // in the order of the caller's values
+  std::vector<Node> nodes;        // each after those that it reads
+  std::vector<Output> outputs;    // in the order of the results
 
-  const TensorType& type(ValueId v) const { return types[static_cast<size_t>(v)]; }
-  ValueId add_value(TensorType t) {
+  const TensorType& type(ValueId v) const { return types[static_cast<size_t>(v)]; }  // of a value
+  ValueId add_value(TensorType t) {                                                  // a new value without a definition
     types.push_back(t);
     return static_cast<ValueId>(types.size() - 1);
   }
-  Types types_of(const std::vector<ValueId>&) const;
-  Cost cost(const Node&) const;
+  Types types_of(const std::vector<ValueId>&) const;  // of several values
+  Cost cost(const Node&) const;                       // of one node
 };
 
 // Equal up to the numbering of values. Origins are for people and do not count.
 bool structurally_equal(const Graph&, const Graph&);
-uint64_t structural_hash(const Graph&);
+uint64_t structural_hash(const Graph&);  // equal graphs have equal hashes
 
 // For each value: index of the defining node, or -1 for inputs and unused ids.
 std::vector<int32_t> definitions(const Graph&);

@@ -9,12 +9,12 @@
 
 namespace lathe {
 
-struct HostTensor {
-  TensorType type;
-  std::vector<double> data;
+struct HostTensor {          // A tensor in the host's memory.
+  TensorType type;           // what it stands for
+  std::vector<double> data;  // dense, row-major, whatever the type
 };
 
-enum class Precision {
+enum class Precision {  // How the interpreter keeps values.
   exact,    // floats keep f64 between nodes, whatever their dtype: for gradient checks and for comparing passes
   rounded,  // every value is rounded to its dtype: what a device that stores f32 would see
 };

@@ -34,82 +34,82 @@ class Builder;
 class Value;
 struct Node;
 
-using Types = std::vector<TensorType>;
-using ArgTypes = std::span<const TensorType>;
-using Values = std::vector<Value>;
-using ArgValues = std::span<const Value>;
-using ParamsPtr = std::shared_ptr<const void>;
+using Types = std::vector<TensorType>;          // of several values
+using ArgTypes = std::span<const TensorType>;   // of an op's inputs or outputs
+using Values = std::vector<Value>;              // of the graph under construction
+using ArgValues = std::span<const Value>;       // an op's inputs
+using ParamsPtr = std::shared_ptr<const void>;  // of a type that the op knows
 
-enum Trait : unsigned {
+enum Trait : unsigned {    // What passes may assume of an op; a set of bits.
   kElementwise = 1u << 0,  // a row of the elementwise table: equal shapes in and out
   kRandom = 1u << 1,       // draws random numbers: never merged
   kView = 1u << 2,         // output is the input's memory under another shape
   kReduction = 1u << 3,    // reduces axes by sum or max
 };
 
-struct OpInfo {
-  std::string_view name;
-  std::string_view doc;
-  int inputs = 1;  // -1: any number, at least one
-  unsigned traits = 0;
+struct OpInfo {           // What an op says of itself.
+  std::string_view name;  // in text and errors
+  std::string_view doc;   // one line for people
+  int inputs = 1;         // -1: any number, at least one
+  unsigned traits = 0;    // Trait bits
 };
 
-struct Cost {
-  double flops = 0;
-  double bytes_read = 0;
-  double bytes_written = 0;
+struct Cost {                // Work of a node, for plans and reports.
+  double flops = 0;          // arithmetic operations
+  double bytes_read = 0;     // from memory, at least
+  double bytes_written = 0;  // to memory, at least
 };
 
 // A tensor of the reference interpreter: every dtype is held in f64, dense, row-major.
 struct RefTensor {
-  TensorType type;
-  double* data = nullptr;
-  const Shape& shape() const { return type.shape; }
-  int64_t numel() const { return type.numel(); }
-  double& operator[](int64_t i) const { return data[i]; }
+  TensorType type;                                         // what it stands for
+  double* data = nullptr;                                  // of numel() elements
+  const Shape& shape() const { return type.shape; }        // of the type
+  int64_t numel() const { return type.numel(); }           // elements
+  double& operator[](int64_t i) const { return data[i]; }  // element i in row-major order
 };
-using RefIns = std::span<const RefTensor>;
-using RefOuts = std::span<const RefTensor>;
+using RefIns = std::span<const RefTensor>;   // inputs of a reference loop
+using RefOuts = std::span<const RefTensor>;  // outputs of a reference loop
 
 // One test case of an op: input types with value ranges, and parameters.
 struct SampleInput {
-  TensorType type;
+  TensorType type;         // of the input
   double lo = -1, hi = 1;  // integer types: whole numbers in [lo, hi]
   double gap = 0;          // |x| >= gap: keeps finite differences away from a kink at 0
 };
-struct Sample {
-  std::string label;
-  std::vector<SampleInput> inputs;
-  ParamsPtr params;
+struct Sample {                     // One test case of an op.
+  std::string label;                // unique within the op
+  std::vector<SampleInput> inputs;  // in order
+  ParamsPtr params;                 // make_params of the op's Params
 };
 
 // What a vjp rule sees: inputs and outputs of the node and the cotangents of its outputs.
 struct Vjp {
-  Builder& b;
-  ArgValues x;
-  ArgValues y;
+  Builder& b;                         // where the gradient's nodes go
+  ArgValues x;                        // inputs of the node
+  ArgValues y;                        // outputs of the node
   std::span<const Value> dy_or_none;  // an invalid Value where nothing flows back
 
-  bool has_dy(int i = 0) const;
-  Value dy(int i = 0) const;  // zeros where nothing flows back
+  bool has_dy(int i = 0) const;  // whether anything flows back through output i
+  Value dy(int i = 0) const;     // zeros where nothing flows back
 };
 
-struct OpDef {
-  OpInfo info;
-  const std::type_info* params_type;
-  Attrs (*to_attrs)(const void* params);
+struct OpDef {                            // An op as data; made by make_op.
+  OpInfo info;                            // name, doc, arity, traits
+  const std::type_info* params_type;      // typeid of Params
+  Attrs (*to_attrs)(const void* params);  // by the fields of Params
   ParamsPtr (*from_attrs)(const Attrs&);  // UserError on unknown names or wrong kinds; absent fields keep defaults
-  Types (*infer)(ArgTypes, const void* params);
-  Values (*vjp)(const Vjp&, const void* params);
-  Values (*expand)(Builder&, ArgValues, const void* params);
-  Cost (*cost)(ArgTypes in, ArgTypes out, const void* params);
-  void (*reference)(RefOuts, RefIns, const void* params);
-  std::vector<Sample> (*samples)();
+  Types (*infer)(ArgTypes, const void* params);               // types of the outputs; UserError where inputs do not fit
+  Values (*vjp)(const Vjp&, const void* params);              // null: follows from expand, or there is none
+  Values (*expand)(Builder&, ArgValues, const void* params);  // null: a primitive
+  Cost (*cost)(ArgTypes in, ArgTypes out, const void* params);  // of one node
+  void (*reference)(RefOuts, RefIns, const void* params);       // the definition, in f64
+  std::vector<Sample> (*samples)();                             // test cases
 
-  std::string_view name() const { return info.name; }
-  bool has(Trait t) const { return (info.traits & t) != 0; }
-  bool is_composite() const { return expand != nullptr; }
-  bool is_differentiable() const { return vjp != nullptr || expand != nullptr; }
+  std::string_view name() const { return info.name; }                             // of the op
+  bool has(Trait t) const { return (info.traits & t) != 0; }                      // whether the trait holds
+  bool is_composite() const { return expand != nullptr; }                         // made of other ops
+  bool is_differentiable() const { return vjp != nullptr || expand != nullptr; }  // a gradient can be had
 };
 
 struct NoParams {
@@ -119,7 +119,7 @@ struct NoParams {
 };
 
 template <class P>
-ParamsPtr make_params(P params) {
+ParamsPtr make_params(P params) {  // as nodes hold them
   return std::make_shared<const P>(std::move(params));
 }
 
@@ -193,7 +193,7 @@ concept HasSamples = requires {
 };
 
 template <class T>
-constexpr OpDef make_op() {
+constexpr OpDef make_op() {  // the OpDef of a struct of static functions (top of the file)
   using P = typename T::Params;
   static_assert(HasInfer<T> || HasExpand<T>, "an op needs infer() (or expand(), from which it follows)");
   static_assert(HasReference<T> || HasExpand<T>, "an op needs reference() (or expand(), from which it follows)");
@@ -242,9 +242,9 @@ constexpr OpDef make_op() {
 // Ops by name; the table itself is src/ops/registry.cpp.
 class OpRegistry {
  public:
-  explicit OpRegistry(std::vector<const OpDef*> ops);  // sorted by name; names unique
-  const OpDef* find(std::string_view name) const;      // null when there is none
-  std::span<const OpDef* const> all() const { return ops_; }
+  explicit OpRegistry(std::vector<const OpDef*> ops);         // sorted by name; names unique
+  const OpDef* find(std::string_view name) const;             // null when there is none
+  std::span<const OpDef* const> all() const { return ops_; }  // sorted by name
 
  private:
   std::vector<const OpDef*> ops_;

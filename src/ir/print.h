@@ -16,7 +16,7 @@
 
 namespace lathe {
 
-std::string print(const Graph&);
+std::string print(const Graph&);  // parse_graph reads it back
 // One node with the given value numbers, as it stands in print(); for errors.
 std::string print_node(const Graph&, const Node&);
 

@@ -13,16 +13,16 @@ namespace lathe {
 // their order and names.
 class Rebuild {
  public:
-  explicit Rebuild(const Graph& source);
+  explicit Rebuild(const Graph& source);  // inputs are copied at once
 
-  const Graph& source() const { return source_; }
-  Builder& builder() { return builder_; }
-  Value mapped(ValueId old) const;  // the new value that stands for a value of the source
-  Values mapped(const std::vector<ValueId>& old) const;
-  void map(ValueId old, Value now);
-  void copy(const Node&);                        // appends the node as it is, on the mapped inputs
-  void replace(const Node&, const Values& now);  // maps the node's outputs to existing new values
-  Graph finish();                                // maps the outputs and returns the new graph
+  const Graph& source() const { return source_; }        // the graph that is copied
+  Builder& builder() { return builder_; }                // the copy, as far as it is built
+  Value mapped(ValueId old) const;                       // the new value that stands for a value of the source
+  Values mapped(const std::vector<ValueId>& old) const;  // the same for several
+  void map(ValueId old, Value now);                      // `now` stands for `old` from here on
+  void copy(const Node&);                                // appends the node as it is, on the mapped inputs
+  void replace(const Node&, const Values& now);          // maps the node's outputs to existing new values
+  Graph finish();                                        // maps the outputs and returns the new graph
 
  private:
   const Graph& source_;

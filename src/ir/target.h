@@ -11,19 +11,19 @@
 
 namespace lathe {
 
-struct Target {
-  std::string name = "ref";
+struct Target {                         // A device as passes and plan see it.
+  std::string name = "ref";             // as of the backend
   std::vector<std::string> native_ops;  // ops with at least one kernel, sorted; other composites are expanded
-  std::vector<DType> dtypes{DType::f32, DType::i32, DType::i64, DType::u8, DType::b8};
-  int64_t alignment = 64;             // of every value in the arena, in bytes
-  int64_t memory = int64_t{1} << 62;  // bytes that may be allocated
-  int64_t largest_allocation = int64_t{1} << 62;
-  bool host_memory = true;        // staging buffers are read in place, without a copy to the device
-  int threads = 1;                // cpu: compute threads (never changes results)
-  int64_t library_workspace = 0;  // bytes that a vendor library may use in one launch
-  int capability = 0;             // cuda: compute capability times 10; 0: any
-  struct Missing {
-    std::string library, reason;
+  std::vector<DType> dtypes{DType::f32, DType::i32, DType::i64, DType::u8, DType::b8};  // that kernels know
+  int64_t alignment = 64;                         // of every value in the arena, in bytes
+  int64_t memory = int64_t{1} << 62;              // bytes that may be allocated
+  int64_t largest_allocation = int64_t{1} << 62;  // bytes that one allocation may have
+  bool host_memory = true;                        // staging buffers are read in place, without a copy to the device
+  int threads = 1;                                // cpu: compute threads (never changes results)
+  int64_t library_workspace = 0;                  // bytes that a vendor library may use in one launch
+  int capability = 0;                             // cuda: compute capability times 10; 0: any
+  struct Missing {                                // A library that was looked for.
+    std::string library, reason;                  // which, and why it is not there
   };
   std::vector<Missing> missing;  // libraries of the backend that the machine lacks; their kernels decline
   int fuse_max_inputs = 12;      // of one fused node
@@ -33,7 +33,7 @@ struct Target {
   double peak_flops = 0;      // measured; 0: unknown
   double peak_bandwidth = 0;  // bytes per second; 0: unknown
 
-  bool is_native(std::string_view op) const;
+  bool is_native(std::string_view op) const;  // whether the op is in native_ops
 };
 
 }  // namespace lathe

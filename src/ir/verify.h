@@ -9,11 +9,11 @@
 
 namespace lathe {
 
-enum class Level {
-  tensor,   // front end: `grad` and composites allowed
+enum class Level {  // How far a graph is on its way.
+  tensor,           // front end: `grad` and composites allowed
   lowered,  // before the plan: no `grad`, and every reader of a donated state value stands before its update's node
 };
 
-void verify(const Graph&, Level, std::string_view after = "");
+void verify(const Graph&, Level, std::string_view after = "");  // InternalError where a rule is broken
 
 }  // namespace lathe

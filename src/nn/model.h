@@ -11,9 +11,9 @@
 
 namespace lathe {
 
-struct ModelConfig {
+struct ModelConfig {  // What a family builds: the section [model] of a recipe, and what the data add to it.
   std::string family = "mlp";
-  int64_t classes = 10;
+  int64_t classes = 10;  // outputs for each sample or token
   Ints hidden{512, 512};
   Ints channels{32, 64};
   int64_t dense = 128;
@@ -46,21 +46,21 @@ struct ModelConfig {
   std::vector<double> mean{0.0}, std{1.0};  // of the input's channels, after division by 255
 };
 
-enum class InputForm {
-  image,   // u8 or f32 [H, W, C]
-  tokens,  // i32 [T]
+enum class InputForm {  // What a family takes.
+  image,                // u8 or f32 [H, W, C]
+  tokens,               // i32 [T]
 };
 
-struct ModelFamily {
-  std::string_view name;
-  std::string_view doc;
-  InputForm input;  // `layers` and `bert`: see input_form
+struct ModelFamily {      // A kind of network.
+  std::string_view name;  // model.family in recipes
+  std::string_view doc;   // one line
+  InputForm input;        // `layers` and `bert`: see input_form
   // images: x is f32 [B, H, W, C], normalised; tokens: x is i32 [B, T]. Returns logits: [rows, classes]; rows are
   // samples, tokens or, of unet, pixels.
   Value (*build)(Net&, const ModelConfig&, Value x);
 };
 
-std::span<const ModelFamily> model_families();
+std::span<const ModelFamily> model_families();          // the table, then families of one's own
 const ModelFamily& find_family(std::string_view name);  // UserError listing the known ones
 // Adds a family of one's own under a name that is not taken (UserError): from then on recipes may name it. All keys of
 // [model] are its build function's to read. `name` and `doc` must live as long as the program. Before the first recipe
@@ -69,15 +69,15 @@ void register_family(const ModelFamily&);
 bool is_own_family(std::string_view name);  // by register_family
 InputForm input_form(const ModelConfig&);   // of the family; a list of layers decides by its first, bert by `tokens`
 
-Value build_mlp(Net&, const ModelConfig&, Value x);
-Value build_cnn(Net&, const ModelConfig&, Value x);
-Value build_resnet(Net&, const ModelConfig&, Value x);
-Value build_mobilenetv2(Net&, const ModelConfig&, Value x);
-Value build_efficientnet(Net&, const ModelConfig&, Value x);
-Value build_vit(Net&, const ModelConfig&, Value x);
-Value build_bert(Net&, const ModelConfig&, Value x);
-Value build_unet(Net&, const ModelConfig&, Value x);
-Value build_lstm(Net&, const ModelConfig&, Value x);
-Value build_gpt(Net&, const ModelConfig&, Value x);
+Value build_mlp(Net&, const ModelConfig&, Value x);           // dense layers
+Value build_cnn(Net&, const ModelConfig&, Value x);           // convolutions
+Value build_resnet(Net&, const ModelConfig&, Value x);        // ResNet
+Value build_mobilenetv2(Net&, const ModelConfig&, Value x);   // MobileNetV2
+Value build_efficientnet(Net&, const ModelConfig&, Value x);  // EfficientNet-Lite
+Value build_vit(Net&, const ModelConfig&, Value x);           // vision transformer
+Value build_bert(Net&, const ModelConfig&, Value x);          // encoder transformer
+Value build_unet(Net&, const ModelConfig&, Value x);          // U-Net
+Value build_lstm(Net&, const ModelConfig&, Value x);          // LSTM or GRU layers
+Value build_gpt(Net&, const ModelConfig&, Value x);           // GPT-2, LLaMA
 
 }  // namespace lathe

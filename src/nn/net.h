@@ -12,50 +12,51 @@
 
 namespace lathe {
 
-enum class Mode { train, eval };
+enum class Mode { train, eval };  // dropout and norms differ
 
 // How a state tensor starts; drawn on the host from (seed, name).
 struct Init {
-  enum class Kind { constant, uniform, normal } kind = Kind::constant;
+  enum class Kind { constant, uniform, normal } kind = Kind::constant;  // how it is drawn
   double value = 0;  // constant: the value; uniform: in [-value, value); normal: standard deviation
 
-  static Init constant(double v) { return {Kind::constant, v}; }
-  static Init uniform(double bound) { return {Kind::uniform, bound}; }
-  static Init normal(double std) { return {Kind::normal, std}; }
+  static Init constant(double v) { return {Kind::constant, v}; }        // everywhere
+  static Init uniform(double bound) { return {Kind::uniform, bound}; }  // in [-bound, bound)
+  static Init normal(double std) { return {Kind::normal, std}; }        // mean 0
 };
 
 // How a tensor stands in files, where PyTorch's order differs: seen as `view`, axes permuted by `perm`, as `shape`.
 struct FileLayout {
-  Ints view, perm, shape;
-  bool plain() const { return perm.empty(); }
+  Ints view, perm, shape;                      // see the struct
+  bool plain() const { return perm.empty(); }  // as in memory
 };
 
-struct StateSpec {
-  std::string name;
-  TensorType type;
-  InputKind kind = InputKind::param;
-  Init init;
-  FileLayout file;
-  std::string like = {};  // another state whose first value this one has too; empty: its own
+struct StateSpec {                    // A tensor that lives from step to step.
+  std::string name;                   // unique; PyTorch's where it has one
+  TensorType type;                    // in memory
+  InputKind kind = InputKind::param;  // param, buffer, optimizer or gradient
+  Init init;                          // first value
+  FileLayout file;                    // in checkpoint files
+  std::string like = {};              // another state whose first value this one has too; empty: its own
 };
 
 // Averages of the weights over steps are state beside them, named "average." and the weight's name.
 inline constexpr std::string_view kAveragePrefix = "average.";
-StateSpec average_of(const StateSpec&);
+StateSpec average_of(const StateSpec&);  // of a weight or buffer
 
-class Net {
+class Net {  // A network under construction.
  public:
   using Known = std::map<std::string, Value, std::less<>>;  // state by name
 
   // `known` state is used as it is given: no input is made for it.
   Net(Builder& b, Mode mode, Known known = {}) : b_(b), mode_(mode), known_(std::move(known)) {}
 
-  Builder& builder() { return b_; }
-  Mode mode() const { return mode_; }
-  bool training() const { return mode_ == Mode::train; }
+  Builder& builder() { return b_; }                       // where nodes go
+  Mode mode() const { return mode_; }                     // of the graph
+  bool training() const { return mode_ == Mode::train; }  // mode() is train
 
+  // A weight; its input is made at the first call.
   Value param(const std::string& name, const Shape&, Init, FileLayout = {});
-  Value buffer(const std::string& name, const Shape&, Init);
+  Value buffer(const std::string& name, const Shape&, Init);  // state that is not trained by gradients
   // The step writes `now` to the buffer when it accepts the step (finite loss and gradients).
   void update_buffer(Value buffer, Value now) { buffer_updates_.push_back({buffer, now}); }
 
@@ -63,13 +64,13 @@ class Net {
   void read_averages(std::function<bool(const StateSpec&)> averaged) { averaged_ = std::move(averaged); }
 
   // Random ops: key = {seed, step}, index = global sample indices; set by the step before the model is built.
-  Value key, index;
-  int64_t next_stream() { return stream_++; }
+  Value key, index;                            // invalid where nothing is random
+  int64_t next_stream() { return stream_++; }  // for the next random op
 
-  const std::vector<StateSpec>& specs() const { return specs_; }
-  const std::vector<Value>& params() const { return params_; }
-  const std::vector<Value>& values() const { return values_; }  // of specs(), in its order
-  const std::vector<std::pair<Value, Value>>& buffer_updates() const { return buffer_updates_; }
+  const std::vector<StateSpec>& specs() const { return specs_; }  // of all state so far
+  const std::vector<Value>& params() const { return params_; }    // weights, in the order of their making
+  const std::vector<Value>& values() const { return values_; }    // of specs(), in its order
+  const std::vector<std::pair<Value, Value>>& buffer_updates() const { return buffer_updates_; }  // old and new
 
  private:
   Value state(StateSpec);

@@ -13,11 +13,11 @@
 
 namespace lathe {
 
-struct OptimizerConfig {
+struct OptimizerConfig {  // The section [optimizer] of a recipe.
   std::string name = "sgd";
   double momentum = 0;
   bool nesterov = false;
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // adam and others: decays of the means, and what is added to divisors
   double weight_decay = 0;
   bool centered = false;    // rmsprop
   double decay_rate = 0.8;  // adafactor: decay of the mean square at step t is 1 - t^-decay_rate

@@ -10,24 +10,24 @@
 
 namespace lathe {
 
-struct ParamGroup {
+struct ParamGroup {                    // One of [[optimizer.groups]].
   std::vector<std::string> match;      // globs: '*' any characters, '?' one
   double lr_scale = 1;                 // times the schedule's learning rate
   std::optional<double> weight_decay;  // instead of the optimizer's, on tensors of any number of axes
   bool frozen = false;                 // not trained: no gradient, no moments
 };
 
-bool glob_match(std::string_view pattern, std::string_view name);
+bool glob_match(std::string_view pattern, std::string_view name);  // whether all of the name matches
 
 // The group of a parameter, or null.
 const ParamGroup* find_group(const std::vector<ParamGroup>&, std::string_view name);
 
 // A pattern that takes effect on no parameter: its group, its place in `match`, and the reason in words.
 struct UselessPattern {
-  size_t group = 0, pattern = 0;
-  std::string reason;
+  size_t group = 0, pattern = 0;  // their places
+  std::string reason;             // in words
 };
-std::optional<UselessPattern> find_useless_pattern(const std::vector<ParamGroup>&,
+std::optional<UselessPattern> find_useless_pattern(const std::vector<ParamGroup>&,  // the first, if any
                                                    const std::vector<std::string>& names);
 
 }  // namespace lathe

@@ -9,13 +9,13 @@
 
 namespace lathe {
 
-struct ScheduleConfig {
+struct ScheduleConfig {  // The section [schedule] of a recipe, in steps.
   std::string name = "constant";
-  double lr = 0.1;
+  double lr = 0.1;           // the peak
   double min_lr = 0;         // at the end
   int64_t warmup_steps = 0;  // linear from lr / warmup_steps
-  int64_t total_steps = 1;
-  int64_t step_every = 1;  // steps after which `gamma` applies
+  int64_t total_steps = 1;   // of the run
+  int64_t step_every = 1;    // steps after which `gamma` applies
   double gamma = 0.1;
   double power = 2;            // polynomial
   double start = 0.04;         // one_cycle: first rate, of lr
@@ -25,7 +25,7 @@ struct ScheduleConfig {
   double decay = 0.2;          // warmup_stable_decay: part of the run that falls
 };
 
-enum ScheduleKey : unsigned {
+enum ScheduleKey : unsigned {  // What a schedule reads; a set of bits.
   kReadsWarmup = 1,
   kReadsMinLr = 2,
   kReadsGamma = 4,
@@ -37,24 +37,25 @@ enum ScheduleKey : unsigned {
   kReadsPatience = 256,
 };
 
-struct ScheduleRule {
-  std::string_view name;
-  std::string_view doc;
+struct ScheduleRule {                                   // A schedule.
+  std::string_view name;                                // schedule.name in recipes
+  std::string_view doc;                                 // its course, in words
   unsigned keys;                                        // ScheduleKey: what it reads beside the peak
   bool to_end;                                          // its course depends on the length of the run
   double (*rate)(const ScheduleConfig&, int64_t step);  // after the warm-up, if it reads that
 };
 
-double constant_rate(const ScheduleConfig&, int64_t step);
-double step_rate(const ScheduleConfig&, int64_t step);
-double exponential_rate(const ScheduleConfig&, int64_t step);
-double linear_rate(const ScheduleConfig&, int64_t step);
-double polynomial_rate(const ScheduleConfig&, int64_t step);
-double cosine_rate(const ScheduleConfig&, int64_t step);
-double cosine_restarts_rate(const ScheduleConfig&, int64_t step);
-double one_cycle_rate(const ScheduleConfig&, int64_t step);
-double warmup_stable_decay_rate(const ScheduleConfig&, int64_t step);
+double constant_rate(const ScheduleConfig&, int64_t step);             // see the table
+double step_rate(const ScheduleConfig&, int64_t step);                 // see the table
+double exponential_rate(const ScheduleConfig&, int64_t step);          // see the table
+double linear_rate(const ScheduleConfig&, int64_t step);               // see the table
+double polynomial_rate(const ScheduleConfig&, int64_t step);           // see the table
+double cosine_rate(const ScheduleConfig&, int64_t step);               // see the table
+double cosine_restarts_rate(const ScheduleConfig&, int64_t step);      // see the table
+double one_cycle_rate(const ScheduleConfig&, int64_t step);            // see the table
+double warmup_stable_decay_rate(const ScheduleConfig&, int64_t step);  // see the table
 
+// All schedules.
 inline constexpr ScheduleRule kScheduleRules[] = {
     {"constant", "the same to the end", kReadsWarmup, false, constant_rate},
     {"step", "a drop by gamma every step_epochs", kReadsWarmup | kReadsGamma | kReadsStepEpochs, false, step_rate},
@@ -76,7 +77,7 @@ inline constexpr ScheduleRule kScheduleRules[] = {
 
 const ScheduleRule* find_schedule(std::string_view name);  // or null
 
-inline constexpr auto kScheduleNames = [] {
+inline constexpr auto kScheduleNames = [] {  // of the table
   std::array<std::string_view, std::size(kScheduleRules)> names{};
   for (size_t i = 0; i < names.size(); ++i) names[i] = kScheduleRules[i].name;
   return names;

@@ -18,18 +18,18 @@
 
 namespace lathe {
 
-enum class Task {
-  classify,  // y: i32 [B], or [B, T] with a label per token; cross entropy
-  regress,   // y: f32 [B, classes]; mean square
-  segment,   // y: u8 [B, H, W], a class per pixel; cross entropy
-  restore,   // y: u8 [B, H, W, C], the image that x should be; the net's output is added to x; mean square
+enum class Task {  // What a net learns.
+  classify,        // y: i32 [B], or [B, T] with a label per token; cross entropy
+  regress,         // y: f32 [B, classes]; mean square
+  segment,         // y: u8 [B, H, W], a class per pixel; cross entropy
+  restore,         // y: u8 [B, H, W, C], the image that x should be; the net's output is added to x; mean square
 };
-inline constexpr int64_t kMostMaskClasses = 32;
+inline constexpr int64_t kMostMaskClasses = 32;  // whose meet and join are counted
 
-struct StepConfig {
-  Task task = Task::classify;
-  ModelConfig model;
-  OptimizerConfig optimizer;
+struct StepConfig {            // What the steps of a run are made from.
+  Task task = Task::classify;  // what y is and which loss
+  ModelConfig model;           // the network
+  OptimizerConfig optimizer;   // and its updates
   double label_smoothing = 0;
   double clip_norm = 0;
   double clip_value = 0;
@@ -49,19 +49,19 @@ struct StepConfig {
   double sam = 0;
 };
 
-constexpr double kLargestScale = 1 << 24;
+constexpr double kLargestScale = 1 << 24;  // the loss scale grows no further
 
-struct Step {
-  Graph graph;
+struct Step {                    // A step that is not optimised yet.
+  Graph graph;                   // see the top of the file
   std::vector<StateSpec> state;  // in the order of the graph's inputs
 };
 
 // `x` is the type of one sample: u8 [H, W, C], f32 [H, W, C] (taken as it is), or i32 [T].
 Step train_step(const StepConfig&, const TensorType& x, int64_t batch);
-Step accumulate_step(const StepConfig&, const TensorType& x, int64_t batch);  // adds to the gradient accumulators
-Step update_step(const StepConfig&, const TensorType& x);                     // applies and clears them
-Step eval_step(const StepConfig&, const TensorType& x, int64_t batch);
-std::vector<std::string> parameter_names(const StepConfig&, const TensorType& x);
-Step predict_step(const StepConfig&, const TensorType& x, int64_t batch);
+Step accumulate_step(const StepConfig&, const TensorType& x, int64_t batch);       // adds to the gradient accumulators
+Step update_step(const StepConfig&, const TensorType& x);                          // applies and clears them
+Step eval_step(const StepConfig&, const TensorType& x, int64_t batch);             // loss and hits of a batch
+std::vector<std::string> parameter_names(const StepConfig&, const TensorType& x);  // in the order of the net
+Step predict_step(const StepConfig&, const TensorType& x, int64_t batch);          // outputs of a batch
 
 }  // namespace lathe

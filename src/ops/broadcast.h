@@ -6,7 +6,7 @@
 namespace lathe {
 
 struct BroadcastParams {
-  Ints shape;
+  Ints shape;  // of the result
   template <class F>
   static void fields(F&& f) {
     f("shape", &BroadcastParams::shape);

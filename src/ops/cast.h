@@ -6,7 +6,7 @@
 namespace lathe {
 
 struct CastParams {
-  DType dtype = DType::f32;
+  DType dtype = DType::f32;  // of the result
   template <class F>
   static void fields(F&& f) {
     f("dtype", &CastParams::dtype);
@@ -16,8 +16,8 @@ struct CastParams {
 Value cast(Value x, DType);  // x itself where it has that type already
 extern const OpDef cast_op;
 
-// expand_node for callers that mean what the composite means: over 16-bit values the expansion computes in f32 and rounds
-// its results once. A fused node is no such op: each node of its body rounds.
+// expand_node for callers that mean what the composite means: over 16-bit values the expansion computes in f32 and
+// rounds its results once. A fused node is no such op: each node of its body rounds.
 Values expand_in_f32(Builder&, const Node&, ArgValues args);
 
 }  // namespace lathe

@@ -9,28 +9,28 @@
 
 namespace lathe {
 
-struct ElementwiseRow {
-  std::string_view name;
-  std::string_view doc;
-  int arity;
+struct ElementwiseRow {                                // One elementwise op.
+  std::string_view name;                               // of the op
+  std::string_view doc;                                // its formula
+  int arity;                                           // number of inputs
   enum class In { number, real, boolean, choice } in;  // choice: select(bool, number, number)
-  enum class Out { same, boolean } out;
-  Scalar (*expr)(const Scalar* x);
-  Values (*vjp)(const Vjp&);  // null: not differentiable (the result is piecewise constant)
-  double lo, hi, gap;         // safe range of samples
+  enum class Out { same, boolean } out;                // type of the result: that of the inputs, or bool
+  Scalar (*expr)(const Scalar* x);                     // the result for one element
+  Values (*vjp)(const Vjp&);                           // null: not differentiable (the result is piecewise constant)
+  double lo, hi, gap;                                  // safe range of samples
 };
 
 // The row of an elementwise op, or null.
 const ElementwiseRow* find_elementwise(std::string_view op);
 // The scalar expression of a row for given input types; `cast` has one too.
 ScalarExpr elementwise_expr(const Node&, ArgTypes in);
-std::vector<const OpDef*> elementwise_ops();
+std::vector<const OpDef*> elementwise_ops();  // one per row
 
 // Appends a row's node; broadcasts the inputs to their common shape.
 Value elementwise(std::string_view op, ArgValues x);
 
-inline Value unary(std::string_view op, Value x) { return elementwise(op, std::span(&x, 1)); }
-inline Value binary(std::string_view op, Value a, Value b) {
+inline Value unary(std::string_view op, Value x) { return elementwise(op, std::span(&x, 1)); }  // a row with one input
+inline Value binary(std::string_view op, Value a, Value b) {                                    // a row with two inputs
   const Value x[] = {a, b};
   return elementwise(op, x);
 }
@@ -52,7 +52,7 @@ inline Value greater_equal(Value a, Value b) { return binary("le", b, a); }
 inline Value logical_and(Value a, Value b) { return binary("logical_and", a, b); }
 inline Value logical_or(Value a, Value b) { return binary("logical_or", a, b); }
 inline Value logical_not(Value x) { return unary("logical_not", x); }
-inline Value not_equal(Value a, Value b) { return logical_not(equal(a, b)); }
+inline Value not_equal(Value a, Value b) { return logical_not(equal(a, b)); }  // a != b
 inline Value neg(Value x) { return unary("neg", x); }
 inline Value abs(Value x) { return unary("abs", x); }
 inline Value exp(Value x) { return unary("exp", x); }
@@ -73,7 +73,7 @@ inline Value sin(Value x) { return unary("sin", x); }
 inline Value cos(Value x) { return unary("cos", x); }
 inline Value floor(Value x) { return unary("floor", x); }
 inline Value is_finite(Value x) { return unary("is_finite", x); }
-inline Value select(Value condition, Value yes, Value no) {
+inline Value select(Value condition, Value yes, Value no) {  // yes where the condition holds, else no
   const Value x[] = {condition, yes, no};
   return elementwise("select", x);
 }

@@ -6,9 +6,9 @@
 namespace lathe {
 
 struct FullParams {
-  DType dtype = DType::f32;
-  Ints shape;
-  double value = 0;
+  DType dtype = DType::f32;  // of the result
+  Ints shape;                // of the result
+  double value = 0;          // of every element
   template <class F>
   static void fields(F&& f) {
     f("dtype", &FullParams::dtype);
@@ -18,9 +18,9 @@ struct FullParams {
 };
 
 struct IotaParams {
-  DType dtype = DType::i32;
-  Ints shape;
-  int64_t axis = 0;
+  DType dtype = DType::i32;  // of the result
+  Ints shape;                // of the result
+  int64_t axis = 0;          // along which it counts
   template <class F>
   static void fields(F&& f) {
     f("dtype", &IotaParams::dtype);
@@ -29,9 +29,9 @@ struct IotaParams {
   }
 };
 
-Value full(Builder&, const TensorType&, double value);
-Value zeros(Builder&, const TensorType&);
-Value iota(Builder&, const TensorType&, int axis);
+Value full(Builder&, const TensorType&, double value);  // one value everywhere
+Value zeros(Builder&, const TensorType&);               // 0 everywhere
+Value iota(Builder&, const TensorType&, int axis);      // 0, 1, 2, ... along the axis
 extern const OpDef full_op;
 extern const OpDef iota_op;
 

@@ -19,8 +19,8 @@ struct ScatterAddParams {
 
 Value gather(Value x, Value indices);                           // x [V, ...], indices [i...] -> [i..., ...]
 Value scatter_add(Value indices, Value updates, int64_t rows);  // [i...], [i..., ...] -> [rows, ...]
-inline Value embedding(Value table, Value ids) { return gather(table, ids); }
-extern const OpDef gather_op;       // inputs: x, indices
-extern const OpDef scatter_add_op;  // inputs: indices, updates
+inline Value embedding(Value table, Value ids) { return gather(table, ids); }  // rows of a table
+extern const OpDef gather_op;                                                  // inputs: x, indices
+extern const OpDef scatter_add_op;                                             // inputs: indices, updates
 
 }  // namespace lathe

@@ -6,7 +6,7 @@
 
 namespace lathe {
 
-Values grad(Value loss, ArgValues wrt);
+Values grad(Value loss, ArgValues wrt);  // derivatives of the scalar `loss`, one per value of `wrt`
 extern const OpDef grad_op;
 
 }  // namespace lathe

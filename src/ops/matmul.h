@@ -15,11 +15,12 @@ struct MatmulParams {
   }
 };
 
-struct MatmulDims {
-  int64_t batch, m, n, k;
+struct MatmulDims {        // The sizes of a product.
+  int64_t batch, m, n, k;  // batch times [m, k] by [k, n]
 };
-MatmulDims matmul_dims(const Shape& a, const Shape& b, const MatmulParams&);
+MatmulDims matmul_dims(const Shape& a, const Shape& b, const MatmulParams&);  // UserError where they do not fit
 
+// The product; a transposed operand is stored the other way round.
 Value matmul(Value a, Value b, bool trans_a = false, bool trans_b = false);
 extern const OpDef matmul_op;
 

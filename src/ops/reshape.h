@@ -6,7 +6,7 @@
 namespace lathe {
 
 struct ReshapeParams {
-  Ints shape;
+  Ints shape;  // of the result
   template <class F>
   static void fields(F&& f) {
     f("shape", &ReshapeParams::shape);

@@ -50,35 +50,36 @@ enum class ScalarOp : uint8_t {
   convert,  // a, from `from` to `dtype`
 };
 
-std::string_view to_string(ScalarOp);
+std::string_view to_string(ScalarOp);                  // its name in kernel text and errors
 int arity(ScalarOp);                                   // instruction operands: 0 to 3
 double apply(ScalarOp, double a, double b, double c);  // arg, constant and convert are not for it
 
-struct ScalarInstr {
-  ScalarOp op = ScalarOp::constant;
-  int32_t a = -1, b = -1, c = -1;  // earlier instructions; for `arg`: a is the number of the input
-  double value = 0;
-  DType dtype = DType::f32;  // of the result
-  DType from = DType::f32;   // of the operands (for select: of b and c)
+struct ScalarInstr {                 // One step of an expression.
+  ScalarOp op = ScalarOp::constant;  // what it computes
+  int32_t a = -1, b = -1, c = -1;    // earlier instructions; for `arg`: a is the number of the input
+  double value = 0;                  // of a constant
+  DType dtype = DType::f32;          // of the result
+  DType from = DType::f32;           // of the operands (for select: of b and c)
 };
 
 // The last instruction is the result.
 struct ScalarExpr {
-  std::vector<ScalarInstr> instrs;
+  std::vector<ScalarInstr> instrs;  // each reads earlier ones; the last is the result
 };
 
 // Handle for writing expressions: relu is max(x, 0).
 class Scalar {
  public:
-  Scalar(ScalarExpr& e, int32_t id) : e_(&e), id_(id) {}
-  static Scalar arg(ScalarExpr& e, int i) { return make(e, {.op = ScalarOp::arg, .a = i}); }
+  Scalar(ScalarExpr& e, int32_t id) : e_(&e), id_(id) {}  // of an instruction that is there
+  static Scalar arg(ScalarExpr& e, int i) { return make(e, {.op = ScalarOp::arg, .a = i}); }  // input number i
+  // A number, in the same expression.
   Scalar constant(double v) const { return make(*e_, {.op = ScalarOp::constant, .value = v}); }
-  Scalar unary(ScalarOp op) const { return make(*e_, {.op = op, .a = id_}); }
-  Scalar binary(ScalarOp op, Scalar b) const { return make(*e_, {.op = op, .a = id_, .b = b.id_}); }
-  Scalar choose(Scalar yes, Scalar no) const {
+  Scalar unary(ScalarOp op) const { return make(*e_, {.op = op, .a = id_}); }                         // op(this)
+  Scalar binary(ScalarOp op, Scalar b) const { return make(*e_, {.op = op, .a = id_, .b = b.id_}); }  // op(this, b)
+  Scalar choose(Scalar yes, Scalar no) const {  // where this is true: yes
     return make(*e_, {.op = ScalarOp::select, .a = id_, .b = yes.id_, .c = no.id_});
   }
-  int32_t id() const { return id_; }
+  int32_t id() const { return id_; }  // of its instruction
 
  private:
   static Scalar make(ScalarExpr& e, ScalarInstr i) {
@@ -92,6 +93,6 @@ class Scalar {
 // Sets dtype and from of every instruction for the given input types; `out` is the dtype of the result.
 void assign_types(ScalarExpr&, std::span<const DType> inputs);
 
-double evaluate(const ScalarExpr&, std::span<const double> inputs);
+double evaluate(const ScalarExpr&, std::span<const double> inputs);  // in f64
 
 }  // namespace lathe

@@ -6,9 +6,9 @@
 namespace lathe {
 
 struct SliceParams {
-  Ints starts;
-  Ints sizes;  // of the output
-  Ints steps;  // >= 1
+  Ints starts;  // first index per axis
+  Ints sizes;   // of the output
+  Ints steps;   // >= 1
   template <class F>
   static void fields(F&& f) {
     f("starts", &SliceParams::starts);

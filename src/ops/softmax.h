@@ -8,10 +8,10 @@
 
 namespace lathe {
 
-Value softmax(Value x);
-Value log_softmax(Value x);
-Value softmax_grad(Value dy, Value y);
-Value log_softmax_grad(Value dy, Value y);
+Value softmax(Value x);                     // over the last axis
+Value log_softmax(Value x);                 // over the last axis
+Value softmax_grad(Value dy, Value y);      // of softmax: dy and its result y
+Value log_softmax_grad(Value dy, Value y);  // of log_softmax: dy and its result y
 extern const OpDef softmax_op;
 extern const OpDef log_softmax_op;
 extern const OpDef softmax_grad_op;

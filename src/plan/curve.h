@@ -9,11 +9,11 @@ namespace lathe {
 
 // What a device does in a second, to predict with.
 struct Rates {
-  double flops = 0;
-  double bytes = 0;
+  double flops = 0;  // of arithmetic
+  double bytes = 0;  // of memory, read and written
 };
 
-struct CurvePoint {
+struct CurvePoint {         // A plan under one budget.
   int64_t budget = 0;       // bytes of arena that were allowed
   int64_t arena_bytes = 0;  // and those that are needed
   int64_t activations = 0;  // bytes at the peak of the first graph

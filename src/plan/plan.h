@@ -8,7 +8,7 @@
 
 namespace lathe {
 
-struct PlanOptions {
+struct PlanOptions {            // What a plan may do.
   bool allow_fallback = false;  // let the ref backend's kernels run what the target has no kernel for
   // Bytes of arena, if less than the target's memory. Where the graphs need more, nodes run again (plan/recompute.h).
   // 0: the target's memory, and nothing runs again.
@@ -18,6 +18,7 @@ struct PlanOptions {
 // The graphs need more than there is.
 class BudgetError : public UserError {
  public:
+  // See the class.
   BudgetError(const std::string& message, int64_t smallest) : UserError(message, Exit::os_error), smallest_(smallest) {}
   int64_t smallest() const { return smallest_; }  // bytes of arena: a budget with which they can be planned
 

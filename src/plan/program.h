@@ -10,46 +10,47 @@
 
 namespace lathe {
 
-enum class MemoryClass { weights, optimizer, gradients, activations, workspace, staging };
+enum class MemoryClass { weights, optimizer, gradients, activations, workspace, staging };  // what bytes are for
+// In the order of reports.
 inline constexpr MemoryClass kMemoryClasses[] = {MemoryClass::weights,   MemoryClass::optimizer,
                                                  MemoryClass::gradients, MemoryClass::activations,
                                                  MemoryClass::workspace, MemoryClass::staging};
-std::string_view to_string(MemoryClass);
+std::string_view to_string(MemoryClass);  // "weights", ...
 
-struct Declined {
-  std::string kernel;
-  std::string reason;
+struct Declined {      // A kernel that was not taken.
+  std::string kernel;  // its name
+  std::string reason;  // why
 };
 
 // A composite that no kernel accepted, and that runs as its expansion.
 struct Expansion {
-  std::string op;
-  std::string origin;
-  std::vector<Declined> declined;
+  std::string op;                  // the composite
+  std::string origin;              // the layer that made it
+  std::vector<Declined> declined;  // its own kernels, if any
 };
 
-struct Launch {
-  Node node;  // its ValueIds are those of Program::graph
-  Types in, out;
-  Candidate candidate;
-  KernelArgs args;
-  Cost cost;
-  std::vector<Declined> declined;
-  bool again = false;  // it has run before in this step: its result was dropped to save memory
+struct Launch {                    // A node with its kernel and the places of its values.
+  Node node;                       // its ValueIds are those of Program::graph
+  Types in, out;                   // types
+  Candidate candidate;             // the kernel
+  KernelArgs args;                 // places in the arena
+  Cost cost;                       // of the node
+  std::vector<Declined> declined;  // better kernels that refused
+  bool again = false;              // it has run before in this step: its result was dropped to save memory
 };
 
 // A graph input or output and where it lives.
 struct Port {
-  std::string name;
-  TensorType type;
+  std::string name;                             // of the input or output
+  TensorType type;                              // in memory
   InputKind kind = InputKind::batch;            // inputs
   OutputKind output_kind = OutputKind::result;  // outputs
-  Buffer buffer;
+  Buffer buffer;                                // in the arena
 };
 
 // A copy within the arena that runs after the launches: a state output that is not computed in place.
 struct FinalCopy {
-  Buffer dst, src;
+  Buffer dst, src;  // of the same length
 };
 
 // Bytes of one Program, each value rounded up to the alignment. Peak is the moment when most scratch bytes are live.
@@ -60,7 +61,7 @@ struct FinalCopy {
 struct MemoryReport {
   // Live scratch bytes at one moment.
   struct Moment {
-    int64_t gradients = 0, activations = 0, workspace = 0;
+    int64_t gradients = 0, activations = 0, workspace = 0;  // bytes
   };
   int64_t by_class[6] = {};  // bytes at the moment of the peak, by MemoryClass; sums to `total`
   int64_t total = 0;         // state + inputs + scratch region of this Program
@@ -71,34 +72,34 @@ struct MemoryReport {
   int64_t peak = 0;                  // where most scratch bytes are live: an index of the timeline
   std::vector<std::string> holders;  // the largest values then: "f32[64, 128] conv1 (relu): 1.0 MiB"
 
-  int64_t of(MemoryClass c) const { return by_class[static_cast<size_t>(c)]; }
+  int64_t of(MemoryClass c) const { return by_class[static_cast<size_t>(c)]; }  // bytes of one class at the peak
 };
 
-struct Program {
-  std::string name;
-  Graph graph;  // lowered and scheduled
-  std::vector<Launch> launches;
+struct Program {                        // What a device runs for one step.
+  std::string name;                     // of the graph
+  Graph graph;                          // lowered and scheduled
+  std::vector<Launch> launches;         // in order
   std::vector<FinalCopy> final_copies;  // in this order
-  std::vector<Expansion> expanded;
-  std::vector<Port> inputs;
-  std::vector<Port> outputs;
-  MemoryReport memory;
+  std::vector<Expansion> expanded;      // composites without a kernel
+  std::vector<Port> inputs;             // in the graph's order
+  std::vector<Port> outputs;            // in the graph's order
+  MemoryReport memory;                  // of this Program
 };
 
 // What a Program does more than once.
 struct Recomputed {
-  int64_t launches = 0;
-  double flops = 0;
+  int64_t launches = 0;      // that run again
+  double flops = 0;          // of those
   double flops_percent = 0;  // of the flops without them
 };
-Recomputed recomputed(const Program&);
+Recomputed recomputed(const Program&);  // counted in its launches
 
-struct ProgramSet {
-  std::vector<Program> programs;
-  std::vector<Port> state;        // same place in every Program
-  std::vector<int64_t> segments;  // arena: bytes per segment
-  int64_t arena_bytes = 0;        // sum of segments
-  const Program* find(std::string_view name) const;
+struct ProgramSet {                                  // All Programs of a run.
+  std::vector<Program> programs;                     // train first, where it is there
+  std::vector<Port> state;                           // same place in every Program
+  std::vector<int64_t> segments;                     // arena: bytes per segment
+  int64_t arena_bytes = 0;                           // sum of segments
+  const Program* find(std::string_view name) const;  // by name, or null
 };
 
 }  // namespace lathe

@@ -14,14 +14,14 @@ namespace lathe {
 // Seconds of repeated measurements. The spread is the distance of the quartiles: half of all measurements lie within
 // it.
 struct Timing {
-  double median = 0, low = 0, high = 0;  // low, high: first and third quartile
-  double spread() const { return median > 0 ? (high - low) / median : 0; }
+  double median = 0, low = 0, high = 0;                                     // low, high: first and third quartile
+  double spread() const { return median > 0 ? (high - low) / median : 0; }  // of the quartiles, relative to the median
 };
 Timing summarize(std::vector<double> seconds);  // at least one
 
-struct OpBenchRow {
-  std::string label;  // of the case
-  Types in;
+struct OpBenchRow {                             // One case of an op, measured.
+  std::string label;                            // of the case
+  Types in;                                     // types of the inputs
   std::vector<std::string> kernels;             // that ran, in order; none for a view
   std::string declined;                         // why the case cannot run on this device; empty: it ran
   Timing seconds;                               // of all launches together

@@ -15,26 +15,26 @@
 
 namespace lathe {
 
-struct OpConformance {
-  std::string op;
-  std::vector<std::string> kernels;  // that ran
-  int passed = 0, failed = 0;
-  int declined = 0;                   // samples that no kernel accepts
-  double max_error = 0;               // of those that passed or failed, relative to the tensor
-  std::vector<std::string> failures;  // "sample, kernel: output 0 has relative error 0.1, 2e-05 is allowed"
-  struct Decline {
-    std::string reason;
-    std::vector<std::string> samples;
+struct OpConformance {                 // One op on a device.
+  std::string op;                      // its name
+  std::vector<std::string> kernels;    // that ran
+  int passed = 0, failed = 0;          // samples times kernels
+  int declined = 0;                    // samples that no kernel accepts
+  double max_error = 0;                // of those that passed or failed, relative to the tensor
+  std::vector<std::string> failures;   // "sample, kernel: output 0 has relative error 0.1, 2e-05 is allowed"
+  struct Decline {                     // Samples with one reason.
+    std::string reason;                // the kernels' words
+    std::vector<std::string> samples;  // their labels
   };
-  std::vector<Decline> declines;
+  std::vector<Decline> declines;  // all reasons
 };
 
-struct ConformanceReport {
-  std::string device;
-  std::vector<OpConformance> ops;
-  int passed() const;
-  int failed() const;
-  int declined() const;
+struct ConformanceReport {         // All ops on a device.
+  std::string device;              // its name
+  std::vector<OpConformance> ops;  // by name
+  int passed() const;              // over all ops
+  int failed() const;              // over all ops
+  int declined() const;            // over all ops
 };
 
 // `filter`: run only ops whose name contains it. Throws only when the device cannot be opened or its memory not be had.
@@ -47,7 +47,7 @@ enum class ErrorClass {
   elementwise,  // one expression per element
   sum,          // products, reductions, norms: many terms
 };
-ErrorClass error_class(const OpDef&);
-double tolerance(DType, ErrorClass);
+ErrorClass error_class(const OpDef&);  // of an op
+double tolerance(DType, ErrorClass);   // relative, for a type and a class
 
 }  // namespace lathe

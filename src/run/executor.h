@@ -26,25 +26,27 @@ struct RunMemory {
   int64_t snapshot = 0;        // copy of the state that a checkpoint is written from, and one tensor to reorder it in
   int64_t loader = 0;          // the loader's scratch; not the executor's
   int64_t data = 0;            // the data set; not the executor's
+  // All of it.
   int64_t total() const { return arena + device_staging + host_staging + metrics + snapshot + loader + data; }
 };
 
-struct ExecutorOptions {
-  int slots = 3;         // host slots: prefetch depth
-  bool snapshot = true;  // reserve the checkpoint's copy of the state
-  int ahead = 1;         // runs whose metrics are kept: so many may be under way when they are to be read
+struct ExecutorOptions {  // How much an executor prepares.
+  int slots = 3;          // host slots: prefetch depth
+  bool snapshot = true;   // reserve the checkpoint's copy of the state
+  int ahead = 1;          // runs whose metrics are kept: so many may be under way when they are to be read
 };
 
+// What an Executor of these would allocate.
 RunMemory run_memory(const ProgramSet&, const Target&, const ExecutorOptions&);
 
-class Executor {
+class Executor {  // Runs Programs on a device.
  public:
-  Executor(ProgramSet, std::unique_ptr<Device>, const ExecutorOptions&);
+  Executor(ProgramSet, std::unique_ptr<Device>, const ExecutorOptions&);  // allocates and binds
   ~Executor();
 
-  const ProgramSet& set() const { return set_; }
-  const RunMemory& predicted() const { return predicted_; }
-  int64_t allocated() const { return allocated_; }  // equals predicted().total(); checked in the constructor
+  const ProgramSet& set() const { return set_; }             // what it runs
+  const RunMemory& predicted() const { return predicted_; }  // as run_memory
+  int64_t allocated() const { return allocated_; }           // equals predicted().total(); checked in the constructor
 
   // Host memory of one input in one slot; large enough for every Program's input of that name.
   std::byte* staging(int slot, std::string_view input) const;
@@ -53,28 +55,28 @@ class Executor {
   int64_t run(size_t program, int slot);  // one step; returns its number, counted from 0
   // The host slot may be filled again: its inputs have moved.
   bool has_moved(int slot) { return moved_[static_cast<size_t>(slot)]->reached(); }
-  bool is_done(int64_t run) { return done_of(run).reached(); }
+  bool is_done(int64_t run) { return done_of(run).reached(); }  // without waiting
   // The host rests until then: it asks now and then, and makes no call that blocks. Counted as a pause.
   void pause_until_moved(int slot) { pause_until(*moved_[static_cast<size_t>(slot)]); }
-  void pause_until_done(int64_t run) { pause_until(done_of(run)); }
+  void pause_until_done(int64_t run) { pause_until(done_of(run)); }  // the same for a run
   // Of one of the last `ahead` runs, which is done; of the last run, which is waited for.
   double metric(int64_t run, std::string_view name) const;
-  double metric(std::string_view name);
+  double metric(std::string_view name);                      // the same of the last run
   std::span<const std::byte> result(std::string_view name);  // output of kind result
-  void synchronize();
+  void synchronize();                                        // waits for all that was given
 
   // State by name; blocking.
   void write_state(std::string_view name, std::span<const std::byte>);
-  void read_state(std::string_view name, std::span<std::byte>);
+  void read_state(std::string_view name, std::span<std::byte>);  // into memory of exactly its size
   // Copies all state to the snapshot buffer; returns the place of each entry of set().state in it. `reorder` writes the
   // bytes of entry i to their place in the order that a file wants; without it they are copied as they are.
   using Reorder = std::function<void(size_t i, std::span<const std::byte> src, std::span<std::byte> dst)>;
-  const std::vector<std::span<const std::byte>>& take_snapshot(const Reorder& reorder = {});
+  const std::vector<std::span<const std::byte>>& take_snapshot(const Reorder& reorder = {});  // see above
 
   // Seconds per launch, each waited for: for profiles, not for training (waiting costs speed).
   std::vector<double> profile(size_t program, int slot);
 
-  Device& device() { return *device_; }
+  Device& device() { return *device_; }  // that it runs on
 
  private:
   struct Bound;

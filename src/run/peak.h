@@ -6,9 +6,9 @@
 
 namespace lathe {
 
-struct Peak {
-  double flops_per_second = 0;
-  double bytes_per_second = 0;
+struct Peak {                   // What a device achieves.
+  double flops_per_second = 0;  // of a large product
+  double bytes_per_second = 0;  // of memory, read and written
 };
 
 Peak measure_peak(const Backend&, const DeviceOptions&);  // about half a second
@@ -16,8 +16,8 @@ Peak measure_peak(const Backend&, const DeviceOptions&);  // about half a second
 // Bytes per second, by the best of a few copies between staging memory and the arena. 0: the device's memory is the
 // host's.
 struct TransferRate {
-  double to_device = 0, from_device = 0;
+  double to_device = 0, from_device = 0;  // by direction
 };
-TransferRate measure_transfer(const Backend&, const DeviceOptions&);
+TransferRate measure_transfer(const Backend&, const DeviceOptions&);  // see TransferRate
 
 }  // namespace lathe

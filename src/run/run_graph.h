@@ -13,12 +13,12 @@ namespace lathe {
 
 // Values of a dtype as bytes, and back. Values are rounded to the dtype.
 std::vector<std::byte> to_bytes(const HostTensor&);
-HostTensor from_bytes(const TensorType&, std::span<const std::byte>);
+HostTensor from_bytes(const TensorType&, std::span<const std::byte>);  // the other way
 
 // A Program bound to a device whose arena is allocated.
 class BoundProgram {
  public:
-  BoundProgram(Device&, const Program&);
+  BoundProgram(Device&, const Program&);  // both must outlive it
   // `inputs` in the order of Program::inputs, state included; returns Program::outputs.
   std::vector<HostTensor> run(const std::vector<HostTensor>& inputs);
 

@@ -11,23 +11,23 @@ namespace lathe {
 
 // Enough to build and plan every step.
 struct DataSpec {
-  TensorType sample;  // field 0: the image or the tokens
-  int64_t classes = 0;
+  TensorType sample;                  // field 0: the image or the tokens
+  int64_t classes = 0;                // or tokens
   int64_t train = 0, eval = 0;        // samples
   int64_t resident_bytes = 0;         // memory that the sources hold
   TensorType target{DType::i32, {}};  // field 1
-  data::TargetUnits units = {};
+  data::TargetUnits units = {};       // of numbers to predict
 
   int64_t terms() const { return target.numel(); }  // of the loss, per sample
 };
 
-struct Dataset {
-  std::shared_ptr<const data::Source> train, eval;
-  DataSpec spec;
-  int64_t resident_bytes = 0;  // equals spec.resident_bytes
+struct Dataset {                                    // Opened data.
+  std::shared_ptr<const data::Source> train, eval;  // eval may be null
+  DataSpec spec;                                    // of both
+  int64_t resident_bytes = 0;                       // equals spec.resident_bytes
 };
 
-Dataset open_dataset(const Recipe&);
+Dataset open_dataset(const Recipe&);  // UserError as describe_data, or what reading found
 
 // From the recipe, the sizes of the files and their headers; no sample is kept (of csv files only the rows tell how
 // many there are). UserError with Exit::bad_recipe and the place of the key where recipe and data do not fit,

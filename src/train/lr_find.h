@@ -10,26 +10,26 @@
 
 namespace lathe {
 
-struct LrFindOptions {
-  std::string out;  // gets lr_find.svg and lr_find.tsv
-  double low = 1e-6, high = 10;
-  int64_t steps = 140;
-  CompileOptions compile;
+struct LrFindOptions {           // How find_learning_rate goes.
+  std::string out;               // gets lr_find.svg and lr_find.tsv
+  double low = 1e-6, high = 10;  // rates of the first and the last step
+  int64_t steps = 140;           // from low to high
+  CompileOptions compile;        // passes and device
 };
 
-struct LrFindPoint {
-  double lr = 0, loss = 0, smooth = 0;
+struct LrFindPoint {                    // One step of it.
+  double lr = 0, loss = 0, smooth = 0;  // as it was, and smoothed
 };
 
-struct LrFind {
-  std::vector<LrFindPoint> points;
+struct LrFind {                     // What find_learning_rate found.
+  std::vector<LrFindPoint> points;  // in order of the steps
   std::optional<double> suggested;  // where the smoothed loss falls fastest; none: it never fell
   double lowest = 0;                // where the smoothed loss is lowest: too large a rate already
-  bool exploded = false;
-  std::string picture, table;  // paths
+  bool exploded = false;            // the loss grew beyond bounds before the end
+  std::string picture, table;       // paths
 };
 
-LrFind find_learning_rate(const Recipe&, const LrFindOptions&);
+LrFind find_learning_rate(const Recipe&, const LrFindOptions&);  // trains for it; the weights are thrown away
 
 // What the points say, without a run.
 void judge(LrFind&);

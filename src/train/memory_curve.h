@@ -9,12 +9,12 @@
 
 namespace lathe {
 
-struct MemoryCurve {
+struct MemoryCurve {               // Memory against time.
   std::vector<CurvePoint> points;  // of the training step; from the whole memory down to the smallest
   int64_t rest = 0;                // bytes that a run allocates beside the arena: budget + rest is memory.budget
-  std::string device;
-  Rates rates;
-  std::string rates_from;  // "measured", "target file" or "assumed"
+  std::string device;              // that it holds for
+  Rates rates;                     // that times are predicted with
+  std::string rates_from;          // "measured", "target file" or "assumed"
 };
 
 // The recipe's own budget and the device's memory do not limit it. Measures the device's peaks where it is here.

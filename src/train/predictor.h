@@ -18,7 +18,7 @@ struct PredictorOptions {
   PipelineOptions passes = {};  // where the run was trained with passes of one's own
 };
 
-class Predictor {
+class Predictor {  // A run's network, ready to be called.
  public:
   // Reads the checkpoint, plans and allocates: all that can fail. UserError and DeviceError as for evaluate().
   explicit Predictor(const std::string& run, const PredictorOptions& = {});

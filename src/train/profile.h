@@ -14,9 +14,9 @@ namespace lathe {
 
 class Trace;
 
-class StepProfile {
+class StepProfile {  // See the top of the file.
  public:
-  StepProfile(const Recipe&, std::string path, int64_t steps);
+  StepProfile(const Recipe&, std::string path, int64_t steps);  // so many, written to `path`
 
   ~StepProfile();
   void after_step(Executor&);  // of the run, in the thread that trains

@@ -11,22 +11,22 @@ namespace lathe {
 
 std::string format_bytes(int64_t);   // "12.3 MiB"
 std::string format_seconds(double);  // "1:02:03", "42 s"
-bool is_terminal(std::FILE*);
+bool is_terminal(std::FILE*);        // rather than a file or pipe
 
-class Progress {
+class Progress {  // Prints how a run goes.
  public:
-  struct Line {
-    int64_t step = 0, total = 0;
-    double epoch = 0;
-    double loss = 0, lr = 0;
-    double samples_per_second = 0;
-    double eta = 0;
+  struct Line {                     // What is shown.
+    int64_t step = 0, total = 0;    // done and in all
+    double epoch = 0;               // with its part
+    double loss = 0, lr = 0;        // of the last step
+    double samples_per_second = 0;  // of training
+    double eta = 0;                 // seconds to the end
   };
 
-  Progress(std::FILE* out, bool quiet);
-  void update(const Line&);          // redraws, or prints a line when some seconds have passed
-  void note(std::string_view text);  // a line of its own, above the bar
-  void finish();
+  Progress(std::FILE* out, bool quiet);  // quiet: notes and lines are left out
+  void update(const Line&);              // redraws, or prints a line when some seconds have passed
+  void note(std::string_view text);      // a line of its own, above the bar
+  void finish();                         // ends the line that is redrawn
 
  private:
   std::FILE* out_;

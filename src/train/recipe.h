@@ -17,10 +17,10 @@
 
 namespace lathe {
 
-using Doubles = std::vector<double>;
+using Doubles = std::vector<double>;  // lists in recipes
 
-struct ByteSize {
-  int64_t bytes = 0;
+struct ByteSize {     // A size in memory, "512MiB" in recipes.
+  int64_t bytes = 0;  // in all
   friend bool operator==(const ByteSize&, const ByteSize&) = default;
 };
 
@@ -65,15 +65,15 @@ struct DataRecipe {
   int64_t sequence = 0;
   int64_t threads = 1;
   int64_t prefetch = 3;
-  AugmentRecipe augment;
-  NormalizeRecipe normalize;
+  AugmentRecipe augment;      // [data.augment]
+  NormalizeRecipe normalize;  // [data.normalize]
   friend bool operator==(const DataRecipe&, const DataRecipe&) = default;
 };
 
 // A number of equal layers, or a list of layers of one's own.
 struct LayersRecipe {
-  int64_t count = 4;
-  std::vector<LayerSpec> list{};
+  int64_t count = 4;              // model.layers = 4
+  std::vector<LayerSpec> list{};  // [[model.layers]]
   friend bool operator==(const LayersRecipe&, const LayersRecipe&) = default;
 };
 
@@ -112,13 +112,13 @@ struct ModelRecipe {
 
 // One of [[optimizer.groups]]: settings of the parameters whose names match.
 struct GroupRecipe {
-  std::vector<std::string> match;
-  double lr_scale = 1;
-  std::optional<double> weight_decay;
-  bool frozen = false;
+  std::vector<std::string> match;      // patterns of names
+  double lr_scale = 1;                 // factor of the learning rate
+  std::optional<double> weight_decay;  // instead of the optimizer's
+  bool frozen = false;                 // not trained
   friend bool operator==(const GroupRecipe&, const GroupRecipe&) = default;
 };
-using Groups = std::vector<GroupRecipe>;
+using Groups = std::vector<GroupRecipe>;  // [[optimizer.groups]]
 
 // The values that depend on the optimizer are those of its row in nn/optimizers/rules.h where a file does not say
 // otherwise; here are sgd's, and common ones.
@@ -199,29 +199,29 @@ struct MemoryRecipe {
 
 // Where a key was written: a position in the file, or a --set argument. Line 0: neither, a default or set in code.
 struct RecipeOrigin {
-  uint32_t line = 0, column = 0;
-  bool set = false;
+  uint32_t line = 0, column = 0;  // from 1
+  bool set = false;               // by --set
 };
 
 // Where the keys of a recipe were written, for errors that are found after parsing. No part of the recipe's value.
 struct RecipeOrigins {
-  std::string file;
-  std::map<std::string, RecipeOrigin, std::less<>> keys;
-  friend bool operator==(const RecipeOrigins&, const RecipeOrigins&) { return true; }
+  std::string file;                                                                    // path, or a name
+  std::map<std::string, RecipeOrigin, std::less<>> keys;                               // by path: "train.epochs"
+  friend bool operator==(const RecipeOrigins&, const RecipeOrigins&) { return true; }  // always: no part of the value
 };
 
-struct Recipe {
+struct Recipe {  // All that a run is told.
   std::string name;
   int64_t seed = 0;
-  DeviceRecipe device;
-  DataRecipe data;
-  ModelRecipe model;
-  OptimizerRecipe optimizer;
-  ScheduleRecipe schedule;
-  TrainRecipe train;
-  CheckpointRecipe checkpoint;
-  MemoryRecipe memory;
-  RecipeOrigins origins;
+  DeviceRecipe device;          // [device]
+  DataRecipe data;              // [data]
+  ModelRecipe model;            // [model]
+  OptimizerRecipe optimizer;    // [optimizer]
+  ScheduleRecipe schedule;      // [schedule]
+  TrainRecipe train;            // [train]
+  CheckpointRecipe checkpoint;  // [checkpoint]
+  MemoryRecipe memory;          // [memory]
+  RecipeOrigins origins;        // for errors
   friend bool operator==(const Recipe&, const Recipe&) = default;
 };
 
@@ -242,10 +242,10 @@ void validate(const Recipe& recipe);
 // TOML with every key; parses back to an equal recipe. Keys without effect are written with their defaults.
 std::string to_toml(const Recipe& recipe);
 
-struct RecipeDifference {
-  std::string key, a, b;  // values as TOML
+struct RecipeDifference {  // A key with two values.
+  std::string key, a, b;   // values as TOML
 };
-std::vector<RecipeDifference> diff(const Recipe& a, const Recipe& b);
+std::vector<RecipeDifference> diff(const Recipe& a, const Recipe& b);  // in the order of the key table
 
 // Hash of what a run computes: the keys that change numbers, and the passes that were left out or added
 // (pipeline_changes). Equal hashes promise equal weights.
@@ -256,13 +256,13 @@ bool changes_numbers(const Recipe& recipe, std::string_view key);  // the same k
 std::string recipe_reference();
 
 struct BuiltinRecipe {
-  std::string_view name;
-  std::string_view text;
+  std::string_view name;  // as given to load_recipe
+  std::string_view text;  // TOML
 };
 std::span<const BuiltinRecipe> builtin_recipes();        // sorted by name
 std::string_view recipe_summary(std::string_view text);  // the first line of the header comment
 
-inline constexpr std::string_view kDefaultRecipe = "fashion_mnist";
+inline constexpr std::string_view kDefaultRecipe = "fashion_mnist";  // of `lathe train` without a name
 
 // The same kind of run made small: tiny shapes, synthetic data, a few steps, so that the f64 reference interpreter
 // does it in seconds. Valid whenever `recipe` is.

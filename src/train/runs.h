@@ -13,20 +13,20 @@
 
 namespace lathe {
 
-enum class RunState {
+enum class RunState {  // What became of a run.
   running,
   finished,
   stopped,     // by a signal, with a checkpoint: --resume goes on
   failed,      // ended by an error, or killed
   unreadable,  // recipe.toml or metrics.jsonl
 };
-std::string_view to_string(RunState);
+std::string_view to_string(RunState);  // its name
 
-struct RunInfo {
-  std::string path;
-  RunState state = RunState::unreadable;
-  std::string problem;  // why it is unreadable
-  Recipe recipe;
+struct RunInfo {                           // A run directory, read.
+  std::string path;                        // of the directory
+  RunState state = RunState::unreadable;   // now
+  std::string problem;                     // why it is unreadable
+  Recipe recipe;                           // as resolved
   int64_t step = 0;                        // the last that was logged
   std::optional<int64_t> total_steps;      // where a line of the log allows to tell
   std::optional<double> seconds;           // of training; of a run without a summary: since it began
@@ -41,14 +41,14 @@ RunInfo read_run(const std::string& path);  // never throws for what a file hold
 
 // A key of the recipes that is not the same in all runs, with its value (as TOML) in each.
 struct RunDifference {
-  std::string key;
-  std::vector<std::string> values;
+  std::string key;                  // "optimizer.lr"
+  std::vector<std::string> values;  // by run
 };
-std::vector<RunDifference> run_differences(const std::vector<RunInfo>&);
+std::vector<RunDifference> run_differences(const std::vector<RunInfo>&);  // keys in the order of the table
 
 // The runs as rows of a table, with a header; the first column is the name.
 io::ReportTable runs_table(const std::vector<RunInfo>&);
-io::ReportTable differences_table(const std::vector<RunInfo>&);
+io::ReportTable differences_table(const std::vector<RunInfo>&);  // a row per key, a column per run
 // One page: both tables and every curve of all runs overlaid; or as a picture the test loss (the training loss where
 // no run was evaluated). Runs that could not be read are left out.
 std::string compare_html(const std::vector<RunInfo>&);

@@ -7,11 +7,11 @@
 
 namespace lathe {
 
-struct Sampling {
+struct Sampling {            // How tokens are drawn.
   double temperature = 0.8;  // 0: always the most likely token; the first of equals
   int64_t top_k = 0;         // 0: all tokens
-  double top_p = 1;
-  uint64_t seed = 0;
+  double top_p = 1;          // 1: all tokens
+  uint64_t seed = 0;         // of the draws
 };
 
 // UserError with Exit::usage where a value is out of its range.

@@ -13,9 +13,9 @@
 
 namespace lathe {
 
-struct GraphVerdict {
-  std::string recipe, program;
-  PassVerdict verdict;
+struct GraphVerdict {           // Passes on one graph of a recipe.
+  std::string recipe, program;  // names
+  PassVerdict verdict;          // what came of it
 };
 
 // Runs the tiny twin of each recipe before and after each pass on the reference interpreter. `passes` defaults to the
@@ -26,16 +26,16 @@ std::vector<GraphVerdict> selftest_passes(std::span<const PassEntry> passes, con
 // A few training steps of each recipe's tiny twin on a device: losses against the `cpu` backend's, and the same bits
 // when they run again.
 struct TrainingCheck {
-  std::string recipe;
-  int steps = 0;
+  std::string recipe;                            // its name
+  int steps = 0;                                 // trained
   double loss_error = 0;                         // largest, relative
   std::vector<double> loss_errors, norm_errors;  // of each step: of the loss and of the gradient's norm
   bool repeats = true;                           // losses and state are the same bits the second time
   std::string failure;                           // the device gave up
-  bool ok() const;
+  bool ok() const;                               // repeats, close to the cpu, no failure
 };
-TrainingCheck check_training(const Recipe& tiny, const Backend&, const DeviceOptions&, int steps);
-std::vector<TrainingCheck> selftest_training(const Backend&, const DeviceOptions&, int steps = 6);
+TrainingCheck check_training(const Recipe& tiny, const Backend&, const DeviceOptions&, int steps);  // one recipe
+std::vector<TrainingCheck> selftest_training(const Backend&, const DeviceOptions&, int steps = 6);  // all recipes
 
 // Inputs that make sense for a step graph: state from its first values (moments positive), labels and tokens in range,
 // a learning rate and a loss scale of ordinary size.

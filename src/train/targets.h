@@ -12,29 +12,29 @@
 
 namespace lathe {
 
-struct EmbeddedTarget {
-  std::string_view name, text;
+struct EmbeddedTarget {         // A target file within the program.
+  std::string_view name, text;  // of targets/NAME.toml
 };
-std::span<const EmbeddedTarget> embedded_targets();
+std::span<const EmbeddedTarget> embedded_targets();  // sorted by name
 
-struct TargetPeak {
+struct TargetPeak {  // Rate of one type.
   std::string type;  // f32, tf32, bf16, f16
   double flops = 0;  // per second
 };
 
-struct TargetFile {
-  std::string name, description, backend;
-  int64_t memory = 0;
-  int64_t largest_allocation = 0;  // 0: all of the memory
-  double bandwidth = 0;            // of the card's memory, bytes per second
-  double transfer = 0;             // from the host, bytes per second
-  int capability = 0;              // cuda: compute capability times 10
-  std::vector<TargetPeak> peaks;
+struct TargetFile {                        // A card as a target file describes it.
+  std::string name, description, backend;  // name and backend as in recipes, description for people
+  int64_t memory = 0;                      // bytes
+  int64_t largest_allocation = 0;          // 0: all of the memory
+  double bandwidth = 0;                    // of the card's memory, bytes per second
+  double transfer = 0;                     // from the host, bytes per second
+  int capability = 0;                      // cuda: compute capability times 10
+  std::vector<TargetPeak> peaks;           // of the types that it knows
 };
 
 // A built-in name or a path. UserError with file, line and what was expected.
 TargetFile load_target(const std::string& name_or_path);
-TargetFile parse_target(std::string_view text, const std::string& file);
+TargetFile parse_target(std::string_view text, const std::string& file);  // of its text; `file` is for errors
 
 // The least time that a Program can take there: each launch at the peak of its arithmetic or at the memory's bandwidth,
 // whichever is slower. 16-bit products are counted at their own peak where a library computes them in 16 bits, f32

@@ -13,15 +13,15 @@
 
 namespace lathe {
 
-class TextWriter {
+class TextWriter {  // A run's model, ready to write.
  public:
   // UserError with Exit::usage where the run's model does not take tokens.
   TextWriter(const std::string& run, const std::vector<std::string>& sets, Which = Which::newest);
 
-  int64_t context() const { return context_; }
-  int64_t vocab() const { return vocab_; }
+  int64_t context() const { return context_; }  // bytes that it sees at once
+  int64_t vocab() const { return vocab_; }      // bytes below this number are known
 
-  using OnByte = std::function<void(char)>;
+  using OnByte = std::function<void(char)>;  // hears of a byte
   // So many bytes that follow `prompt`; on_byte hears of each as it is drawn. UserError: the prompt is empty or has a
   // byte outside of the vocabulary; `name` stands for it in messages.
   std::string write(const std::string& prompt, int64_t bytes, const Sampling&, const OnByte& on_byte = {},

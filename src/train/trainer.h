@@ -15,30 +15,30 @@
 
 namespace lathe {
 
-struct TrainOptions {
-  std::string out;      // run directory
-  bool resume = false;  // go on from the newest valid checkpoint, if there is one
-  bool quiet = false;
+struct TrainOptions {         // How train() runs.
+  std::string out;            // run directory
+  bool resume = false;        // go on from the newest valid checkpoint, if there is one
+  bool quiet = false;         // no progress on the standard output
   bool measure_peak = false;  // at the end, for the percentage of the device's peak
-  CompileOptions compile;
+  CompileOptions compile;     // passes and device
   // Data of one's own (data/arrays.h) instead of the recipe's, whose data.source, path, shape, classes and numbers of
   // samples they replace. Without `eval_data`, data.validation of `train_data` is held out, or nothing is evaluated.
-  std::shared_ptr<const data::Source> train_data = nullptr, eval_data = nullptr;
+  std::shared_ptr<const data::Source> train_data = nullptr, eval_data = nullptr;  // eval_data: may be null
   // Called after each step with its number, counted from 1: for tests and profiles.
   std::function<void(int64_t step, Executor&)> on_step;
 };
 
 // What is known of the predictions for evaluation data. Which numbers there are depends on data.target.
-struct EvalResult {
-  double loss = 0;
+struct EvalResult {                  // What evaluation found.
+  double loss = 0;                   // mean over samples or tokens
   double accuracy = 0;               // of classes, tokens or pixels; NaN where there are none
   std::optional<double> iou;         // mask: mean over the classes of what prediction and truth share, of both together
   std::optional<double> rmse, mae;   // value: root of the mean square and mean size of the error, in the data's units
   std::optional<double> r2;          // value: part of the variance that is explained; the mean as a guess has 0
   std::optional<double> psnr;        // image: of the output against the image without noise, in dB, over all pixels
   std::optional<double> input_psnr;  // the same of the input
-  int64_t samples = 0;
-  double seconds = 0;
+  int64_t samples = 0;               // seen
+  double seconds = 0;                // it took
 
   // f(name, value) for each that there is, but the loss.
   template <class F>
@@ -52,29 +52,29 @@ struct EvalResult {
 };
 std::string metric_text(std::string_view name, double value);  // "93.20 %", "31.44 dB", "0.9812"
 
-struct TrainResult {
-  bool preempted = false;                // a signal ended it; a checkpoint was written
-  bool unchanged = false;                // resumed at its end: nothing was trained, no file was written
-  bool stopped_early = false;            // train.patience ended it
-  int64_t steps = 0;                     // reached
-  int64_t best_step = 0;                 // of the best evaluation; 0: there was none
-  double loss = 0;                       // last training loss
-  double eval_loss = 0, accuracy = 0;    // NaN when nothing was evaluated
-  std::optional<EvalResult> evaluation;  // the last
-  double samples_per_second = 0;
-  double seconds = 0;  // in training steps
-  double flops_per_second = 0;
-  double peak_flops = 0;  // measured on this device
-  RunMemory memory;
-  int64_t allocated = 0;
+struct TrainResult {                                    // What train() did.
+  bool preempted = false;                               // a signal ended it; a checkpoint was written
+  bool unchanged = false;                               // resumed at its end: nothing was trained, no file was written
+  bool stopped_early = false;                           // train.patience ended it
+  int64_t steps = 0;                                    // reached
+  int64_t best_step = 0;                                // of the best evaluation; 0: there was none
+  double loss = 0;                                      // last training loss
+  double eval_loss = 0, accuracy = 0;                   // NaN when nothing was evaluated
+  std::optional<EvalResult> evaluation;                 // the last
+  double samples_per_second = 0;                        // in training steps
+  double seconds = 0;                                   // in training steps
+  double flops_per_second = 0;                          // by the ops' costs
+  double peak_flops = 0;                                // measured on this device
+  RunMemory memory;                                     // as planned
+  int64_t allocated = 0;                                // equals memory.total(), in bytes
   int64_t resident_bytes = 0;                           // peak of the process
   int64_t outside_estimated = 0, outside_measured = 0;  // beside what Lathe requests (train/outside.h)
   double wait_seconds = 0;                              // waiting for data
   double start_seconds = 0;                             // from the start of the process to the end of the first step
   double start_cpu_seconds = 0;                         // that processors worked in that time
   DeviceCounters in_steps;  // calls in steps after the first; the waits of evaluations and checkpoints are not in it
-  std::string out;
-  std::string device;                     // that it ran on
+  std::string out;          // run directory
+  std::string device;       // that it ran on
   std::vector<std::string> device_notes;  // what it said of the kernels that were bound (Device::notes)
 };
 
@@ -82,8 +82,8 @@ struct TrainResult {
 // Exit::bad_data when losses or gradients stay non-finite.
 TrainResult train(const Recipe&, const TrainOptions&);
 
-inline constexpr const char* kCheckpointFolder = "checkpoints";
-inline constexpr const char* kBestFolder = "best";
+inline constexpr const char* kCheckpointFolder = "checkpoints";  // within a run directory
+inline constexpr const char* kBestFolder = "best";               // within a run directory
 
 // Which checkpoint of a run: the newest valid one, or the one with the best evaluation (checkpoint.best).
 enum class Which { newest, best };
@@ -91,12 +91,12 @@ enum class Which { newest, best };
 // A checkpoint of a run on its evaluation data.
 EvalResult evaluate(const std::string& run, const std::vector<std::string>& sets, Which = Which::newest);
 
-struct Prediction {
-  std::string input;
-  std::vector<double> probabilities;
-  int64_t label = 0;
-  std::string text;                 // token models: the continuation
-  std::vector<double> values = {};  // data.target = "value": instead of probabilities, in the data's units
+struct Prediction {                   // What the net says of one input.
+  std::string input;                  // its name
+  std::vector<double> probabilities;  // by class; token models: of the first new token
+  int64_t label = 0;                  // the most likely class
+  std::string text;                   // token models: the continuation
+  std::vector<double> values = {};    // data.target = "value": instead of probabilities, in the data's units
 };
 // Images: .pgm/.ppm, IDX (all images of the file) or "test:N" / "test:A-B" of the recipe's evaluation data. Tokens:
 // text files, continued by `tokens` bytes (default 64), always the most likely one; an error for images.

@@ -11,32 +11,32 @@
 
 namespace lathe {
 
-struct Workload {
-  std::string_view name;
-  std::string_view doc;
-  StepConfig config;
-  TensorType sample;
-  int64_t batch = 0;
-  int steps = 0;  // per block
+struct Workload {         // A step to measure.
+  std::string_view name;  // for `lathe bench step`
+  std::string_view doc;   // one line
+  StepConfig config;      // of its graphs
+  TensorType sample;      // type of one
+  int64_t batch = 0;      // samples
+  int steps = 0;          // per block
 };
 
-const std::vector<Workload>& workloads();
+const std::vector<Workload>& workloads();              // the table
 const Workload& find_workload(std::string_view name);  // UserError listing the known ones
 
-struct LaunchTime {
-  std::string kernel, op, origin;
-  double seconds = 0;
-  Cost cost;
+struct LaunchTime {                // One launch of a step.
+  std::string kernel, op, origin;  // names
+  double seconds = 0;              // of the launch
+  Cost cost;                       // by the op
 };
 
-struct StepBench {
-  double ms_per_step = 0;  // minimum over 3 blocks of the block's mean
-  double gflop = 0;        // of one step, by the ops' cost
-  double gflops = 0;
-  double percent_of_peak = 0;
-  int64_t arena_bytes = 0;
-  Recomputed recomputed;
-  double peak_rss_mb = 0;
+struct StepBench {              // A step, measured.
+  double ms_per_step = 0;       // minimum over 3 blocks of the block's mean
+  double gflop = 0;             // of one step, by the ops' cost
+  double gflops = 0;            // achieved, per second
+  double percent_of_peak = 0;   // of the measured peak
+  int64_t arena_bytes = 0;      // as planned
+  Recomputed recomputed;        // to stay within the budget
+  double peak_rss_mb = 0;       // of the process
   double start_to_step1_s = 0;  // from the start of the process to the end of step 0, in which kernels are compiled
   std::vector<LaunchTime> launches;  // when profiled
 };

@@ -9,22 +9,22 @@
 
 namespace lathe {
 
-struct CudaRate {
+struct CudaRate {       // Products of one type.
   std::string type;     // f32, tf32, bf16, f16, f64
   double flops = 0;     // achieved, per second
   double peak = 0;      // of the card at its boost clock; 0: it has no such unit
   std::string failure;  // why there is no number
 };
 
-struct CudaOverlap {
+struct CudaOverlap {                       // A copy from the host and products, each alone and both at once.
   double copy = 0, compute = 0, both = 0;  // seconds on the card: alone, alone, started together
   // Share of the shorter one that disappears behind the other: 1 is perfect.
   double share() const;
 };
 
-struct CudaMeasurements {
-  std::vector<CudaRate> rates;
-  CudaOverlap overlap;
+struct CudaMeasurements {       // What measure_cuda found.
+  std::vector<CudaRate> rates;  // one per type
+  CudaOverlap overlap;          // of copies and products
   // What does not hold, in words; empty for a card that is used as it should be: products that have tensor cores are
   // clearly faster than f32, and copies hide behind computation.
   std::vector<std::string> failures() const;

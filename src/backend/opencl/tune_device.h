@@ -6,14 +6,14 @@
 
 namespace lathe {
 
-struct TuneRow {
+struct TuneRow {        // One candidate.
   std::string tiles;    // in words
   double gflops = 0;    // geometric mean over the products that are measured
   bool before = false;  // what runs took until now
 };
 
-struct TuneReport {
-  std::string device;
+struct TuneReport {           // What tune_opencl_device measured.
+  std::string device;         // as the driver names it
   std::vector<TuneRow> rows;  // best first
   int left_out = 0;           // candidates that the time did not allow
   std::string stored;         // file; "" where it could not be written
