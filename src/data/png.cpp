@@ -55,6 +55,19 @@ PngSize png_size(std::span<const std::byte> start, const std::string& name) {
   return size;
 }
 
+// libpng allocates what a chunk says it holds before it reads it: lengths must lie within the file.
+void check_chunks(std::span<const std::byte> file, const std::string& name) {
+  size_t at = 8;
+  while (file.size() - at >= 12) {
+    const uint32_t length = big_endian_at(file, at);
+    LATHE_USER_CHECK(length <= file.size() - at - 12, "{}: truncated: expected {} bytes of a chunk at byte {}, got {}",
+                     name, length, at, file.size() - at - 12);
+    if (std::memcmp(file.data() + at + 4, "IEND", 4) == 0) return;
+    at += 12 + size_t{length};
+  }
+  throw UserError(fmt::format("{}: truncated: no end of the image at byte {}", name, at));
+}
+
 // libpng reports errors by longjmp: between setjmp and the end nothing here owns memory, so that nothing is lost.
 struct Decoder {
   std::span<const std::byte> file;
@@ -359,6 +372,7 @@ PngImage decode_png(std::span<const std::byte> file, const std::string& name, in
   LATHE_USER_CHECK(pixels / 8 / 1032 <= static_cast<int64_t>(file.size()),
                    "{}: truncated: {} x {} pixels are more than {} bytes can hold", name, size.width, size.height,
                    file.size());
+  check_chunks(file, name);
   out.rgba.resize(static_cast<size_t>(4 * pixels));
   Decoder d;
   d.file = file;

@@ -38,7 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   guarded([&] {
     // The header's length is hard to guess: the bytes also as a header with a right length and some data behind it.
     std::vector<std::byte> framed;
-    for (const unsigned char c : {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0}) framed.push_back(std::byte{c});
+    for (const char c : std::string("\x93NUMPY\x01\x00", 8)) framed.push_back(static_cast<std::byte>(c));
     const size_t length = std::min<size_t>(size, 65535);
     framed.push_back(static_cast<std::byte>(length & 255));
     framed.push_back(static_cast<std::byte>(length >> 8));
