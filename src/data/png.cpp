@@ -26,7 +26,7 @@ namespace stdfs = std::filesystem;
 constexpr uint32_t kFileStream = 0x66696c65;    // "file"
 constexpr uint32_t kGroundStream = 0x67726e64;  // "grnd"
 constexpr int64_t kMaxPngBytes = int64_t{1} << 30;
-constexpr int64_t kMaxSide = 1 << 20;
+constexpr int64_t kMaxPngSide = 1 << 20;
 constexpr int64_t kTestImageEvery = 5;
 constexpr int kMaxDepth = 8;  // of folders in a class
 constexpr size_t kMaxFiles = 50'000'000;
@@ -50,8 +50,8 @@ PngSize png_size(std::span<const std::byte> start, const std::string& name) {
                        std::memcmp(start.data() + 12, "IHDR", 4) == 0,
                    "{}: expected a PNG image", name);
   const PngSize size{big_endian_at(start, 16), big_endian_at(start, 20)};
-  LATHE_USER_CHECK(size.width >= 1 && size.height >= 1 && size.width <= kMaxSide && size.height <= kMaxSide,
-                   "{}: expected sides of 1 to {}, got {} x {}", name, kMaxSide, size.width, size.height);
+  LATHE_USER_CHECK(size.width >= 1 && size.height >= 1 && size.width <= kMaxPngSide && size.height <= kMaxPngSide,
+                   "{}: expected sides of 1 to {}, got {} x {}", name, kMaxPngSide, size.width, size.height);
   return size;
 }
 
@@ -379,7 +379,7 @@ PngImage decode_png(std::span<const std::byte> file, const std::string& name, in
   d.out = out.rgba.data();
   d.row_bytes = static_cast<size_t>(4 * size.width);
   d.height = size.height;
-  if (!run_decoder(d, kMaxSide)) throw UserError(fmt::format("{}: damaged PNG image: {}", name, d.message));
+  if (!run_decoder(d, kMaxPngSide)) throw UserError(fmt::format("{}: damaged PNG image: {}", name, d.message));
   return out;
 }
 

@@ -10,7 +10,7 @@ namespace lathe::data {
 namespace {
 
 constexpr int64_t kMaxHeaderBytes = 1 << 16;  // comments included
-constexpr int64_t kMaxSide = 1 << 16;
+constexpr int64_t kMaxPnmSide = 1 << 16;
 constexpr int64_t kMaxPnmBytes = int64_t{1} << 30;
 
 bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
@@ -70,7 +70,7 @@ PnmHeader parse_pnm_header(std::span<const std::byte> start, int64_t file_bytes,
   const std::string_view text = as_text(start.first(std::min<size_t>(start.size(), kMaxHeaderBytes)));
   LATHE_USER_CHECK(is_pnm(start), "{}: expected a binary PGM or PPM image (P5 or P6)", name);
   HeaderReader reader(text, name);
-  const int64_t width = reader.number("width", kMaxSide), height = reader.number("height", kMaxSide);
+  const int64_t width = reader.number("width", kMaxPnmSide), height = reader.number("height", kMaxPnmSide);
   const int64_t top = reader.number("largest value", 65535);
   LATHE_USER_CHECK(top == 255, "{}: expected 8 bits per channel (a largest value of 255), got {}", name, top);
   PnmHeader header{Shape{height, width, text[1] == '5' ? 1 : 3}, reader.end()};
