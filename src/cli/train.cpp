@@ -67,6 +67,7 @@ nlohmann::ordered_json to_json(const TrainResult& r) {
       {"data_wait_seconds", r.wait_seconds},
       {"start_to_step1_s", r.start_seconds},
       {"start_to_step1_cpu_s", r.start_cpu_seconds},
+      {"device_notes", r.device_notes},
       // Of all steps but the first.
       {"device_calls",
        {{"launches", r.in_steps.launches},
