@@ -9,7 +9,7 @@ namespace lathe {
 const OpRegistry& registry();
 
 // Adds an op of one's own, which must live as long as the program. Building a graph with an op needs no registration;
-// what the table serves does: text of graphs, the `ref` backend for ops that have no expand(), `check_op` and the
+// what the table serves does: text of graphs, the `ref` backend for ops that have no expand(), `check_gradient` and the
 // conformance suite. UserError once the table is closed or where the name is taken. Not for several threads at once.
 void register_op(const OpDef&);
 

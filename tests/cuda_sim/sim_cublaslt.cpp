@@ -29,6 +29,7 @@ struct Layout {
 };
 struct Preference {
   uint64_t workspace = 0;
+  uint32_t reductions = 7;  // all
   uint32_t align[4] = {256, 256, 256, 256};
 };
 // What the opaque algorithm holds: the problem it was chosen for, and what it needs.
@@ -218,10 +219,9 @@ int sim_cublasLtMatmulPreferenceDestroy(LtPreference preference) {
 int sim_cublasLtMatmulPreferenceSetAttribute(LtPreference preference, int attribute, const void* value, size_t bytes) {
   if (!is_live(preference)) return invalid("no such preference");
   auto& p = *reinterpret_cast<Preference*>(preference);
-  uint32_t mask = 0;
   switch (attribute) {
     case kPrefMaxWorkspace: return set(p.workspace, value, bytes);
-    case kPrefReductionMask: return set(mask, value, bytes);
+    case kPrefReductionMask: return set(p.reductions, value, bytes);
     case kPrefAlignA: return set(p.align[0], value, bytes);
     case kPrefAlignB: return set(p.align[1], value, bytes);
     case kPrefAlignC: return set(p.align[2], value, bytes);
@@ -258,6 +258,9 @@ int sim_cublasLtMatmulAlgoGetHeuristic(LtHandle handle, LtMatmulDesc desc, LtLay
     return kLtNotSupported;
   }
   const auto& p = of<Preference>(preference);
+  const int type = of<Layout>(d).type;
+  if ((type == kR16F || type == kR16BF) && (p.reductions & (kReductionInplace | kReductionOutputType)))
+    return invalid("parts of a sum may be added in 16 bits");
   Algo algo{};
   algo.magic = kMagic;
   // As if it would split the sum in two, where the workspace allows.

@@ -102,6 +102,9 @@ enum LtPreferenceAttribute : int {
   kPrefAlignC = 7,
   kPrefAlignD = 8,
 };
+// How the parts of a sum that was split along k are added: in the output itself, in the type of computation, in the
+// output's type. Sums that are not split are always allowed.
+enum LtReduction : uint32_t { kReductionInplace = 1, kReductionComputeType = 2, kReductionOutputType = 4 };
 enum LtEpilogue : int {
   kEpilogueDefault = 1,
   kEpilogueRelu = 2,

@@ -131,6 +131,7 @@ bool CudaMatmul::choose(int* status) {
     LATHE_CUBLASLT(api, cublasLtMatmulPreferenceSetAttribute(preference.handle, attribute, &value, sizeof value));
   };
   prefer(cuda::kPrefMaxWorkspace, static_cast<uint64_t>(at_.workspace_bytes));
+  prefer(cuda::kPrefReductionMask, static_cast<uint32_t>(cuda::kReductionComputeType));
   prefer(cuda::kPrefAlignA, alignment_of(at_.b));
   prefer(cuda::kPrefAlignB, alignment_of(at_.a));
   prefer(cuda::kPrefAlignC, alignment_of(at_.c));
@@ -140,7 +141,7 @@ bool CudaMatmul::choose(int* status) {
   *status = api.cublasLtMatmulAlgoGetHeuristic(device_.cublaslt(), desc_.matmul, desc_.layout[0], desc_.layout[1],
                                                desc_.layout[2], desc_.layout[2], preference.handle, 1, &result, &found);
   algo_ = result.algo;
-  return *status == cuda::kLtSuccess && found > 0;
+  return *status == cuda::kLtSuccess && found > 0 && result.state == cuda::kLtSuccess;
 }
 
 void CudaMatmul::run(cuda::StreamHandle stream) const {
