@@ -249,7 +249,7 @@ TEST_F(Safetensors, ManyTensorsStayFastAndSmall) {
 #ifdef LATHE_TEST_SANITIZED
   const double limit = 20;
 #else
-  const double limit = 1;
+  const double limit = 4;  // about 0.7 on a quiet core; a parser that is not linear takes minutes
 #endif
   EXPECT_TRUE(run_with_memory_limit(100 << 20, [&] {
     return cpu_seconds([&] { EXPECT_EQ(SafetensorsFile::open(fs, dir / "ok").tensors().size(), 100'000); }) < limit;
