@@ -130,17 +130,7 @@ class Chooser {
       if (keep[i])
         for (ValueId v : n.inputs) needed[static_cast<size_t>(v)] = true;
     }
-    size_t at = 0;
-    for (size_t i = 0; i < keep.size(); ++i) {
-      if (!keep[i]) continue;
-      if (at != i) {
-        g.nodes[at] = std::move(g.nodes[i]);
-        out_.choices[at] = std::move(out_.choices[i]);
-      }
-      ++at;
-    }
-    g.nodes.resize(at);
-    out_.choices.resize(at);
+    keep_marked(keep, g.nodes, out_.choices);
   }
 
   const Target& target_;

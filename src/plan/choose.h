@@ -22,4 +22,16 @@ struct Chosen {
 // UserError names op, types, device and every kernel's reason when a node cannot run.
 Chosen choose_kernels(const Graph&, const Target&, const KernelTable&, const PlanOptions&);
 
+// Keeps of each list by node the entries that are marked.
+template <class... Lists>
+void keep_marked(const std::vector<bool>& keep, Lists&... lists) {
+  size_t at = 0;
+  for (size_t i = 0; i < keep.size(); ++i) {
+    if (!keep[i]) continue;
+    if (at != i) ((lists[at] = std::move(lists[i])), ...);
+    ++at;
+  }
+  (lists.resize(at), ...);
+}
+
 }  // namespace lathe

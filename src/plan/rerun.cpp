@@ -250,19 +250,7 @@ class RerunBuilder {
       if (keep[i])
         for (ValueId v : n.inputs) needed[static_cast<size_t>(v)] = true;
     }
-    size_t at = 0;
-    for (size_t i = 0; i < keep.size(); ++i) {
-      if (!keep[i]) continue;
-      if (at != i) {
-        g.nodes[at] = std::move(g.nodes[i]);
-        out_.choices[at] = std::move(out_.choices[i]);
-        out_.again[at] = out_.again[i];
-      }
-      ++at;
-    }
-    g.nodes.resize(at);
-    out_.choices.resize(at);
-    out_.again.resize(at);
+    keep_marked(keep, g.nodes, out_.choices, out_.again);
   }
 
   const Graph& g_;

@@ -1,6 +1,5 @@
 // evaluate() and predict(): a finished (or running) run's newest valid checkpoint, used.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <iterator>
 #include <sstream>
@@ -10,6 +9,7 @@
 #include "data/pnm.h"
 #include "train/evaluation.h"
 #include "train/run_dir.h"
+#include "train/sampling.h"
 #include "train/state.h"
 #include "train/text_writer.h"
 #include "train/trainer.h"
@@ -117,18 +117,6 @@ void add_idx_images(std::vector<InputImage>& out, const std::string& path, const
   }
 }
 
-std::vector<double> softmax(std::span<const float> logits) {
-  const double top = *std::ranges::max_element(logits);
-  std::vector<double> p;
-  double sum = 0;
-  for (const float v : logits) {
-    p.push_back(std::exp(v - top));
-    sum += p.back();
-  }
-  for (double& v : p) v /= sum;
-  return p;
-}
-
 std::span<const float> as_floats(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
 }
@@ -187,7 +175,7 @@ std::vector<Prediction> predict(const std::string& run, const std::vector<std::s
       out.push_back(std::move(p));
       continue;
     }
-    Prediction p{s.name, softmax(as_floats(e->result("logits"))), 0, ""};
+    Prediction p{s.name, softmax_of(as_floats(e->result("logits"))), 0, ""};
     p.label = std::ranges::max_element(p.probabilities) - p.probabilities.begin();
     out.push_back(std::move(p));
   }

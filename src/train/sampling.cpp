@@ -23,6 +23,18 @@ void usage_check(bool ok, const char* option, const char* expected, double got) 
 
 }  // namespace
 
+std::vector<double> softmax_of(std::span<const float> logits) {
+  const double top = *std::ranges::max_element(logits);
+  std::vector<double> p;
+  double sum = 0;
+  for (const float v : logits) {
+    p.push_back(std::exp(v - top));
+    sum += p.back();
+  }
+  for (double& v : p) v /= sum;
+  return p;
+}
+
 void check_sampling(const Sampling& s) {
   usage_check(std::isfinite(s.temperature) && s.temperature >= 0, "--temperature", "a number of at least 0",
               s.temperature);

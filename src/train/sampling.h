@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace lathe {
 
@@ -13,6 +14,8 @@ struct Sampling {            // How tokens are drawn.
   double top_p = 1;          // 1: all tokens
   uint64_t seed = 0;         // of the draws
 };
+
+std::vector<double> softmax_of(std::span<const float> logits);  // probabilities
 
 // UserError with Exit::usage where a value is out of its range.
 void check_sampling(const Sampling&);

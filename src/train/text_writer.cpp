@@ -1,7 +1,6 @@
 #include "train/text_writer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "train/recipe_keys.h"
@@ -75,16 +74,7 @@ std::string TextWriter::write(const std::string& prompt, int64_t bytes, const Sa
 
 std::vector<double> TextWriter::probabilities(const std::string& text, const std::string& name) {
   check_bytes(text, name);
-  const auto logits = logits_after(text);
-  const double top = *std::ranges::max_element(logits);
-  std::vector<double> p;
-  double sum = 0;
-  for (const float v : logits) {
-    p.push_back(std::exp(v - top));
-    sum += p.back();
-  }
-  for (double& v : p) v /= sum;
-  return p;
+  return softmax_of(logits_after(text));
 }
 
 }  // namespace lathe
