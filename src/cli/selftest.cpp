@@ -112,14 +112,12 @@ bool run_device_test(const std::string& name, const std::string& op, int64_t pro
       runs.push_back({{"recipe", t.recipe},
                       {"ok", t.ok()},
                       {"loss_error", t.loss_error},
+                      {"norm_error", t.norm_error},
+                      {"update_error", t.update_error},
+                      {"drift", t.drift},
                       {"repeats", t.repeats},
                       {"failure", t.failure}});
-      if (!json)
-        fmt::print("  {:<16} {} steps: {}\n", t.recipe, t.steps,
-                   !t.failure.empty()
-                       ? "FAILED: " + t.failure
-                       : fmt::format("{}losses within {:.1e}, {}", t.ok() ? "" : "FAILED: ", t.loss_error,
-                                     t.repeats ? "same bits again" : "other bits the second time"));
+      if (!json) fmt::print("  {:<16} {} steps: {}\n", t.recipe, t.steps, to_text(t));
     }
     card = measure_card(backend, device.index, product, json);
     ok = ok && card["failures"].empty();

@@ -61,12 +61,7 @@ TEST(Families, TinyTwinsAreValidAndTrainAlikeOnRefAndCpu) {
     ASSERT_NO_THROW(validate(tiny)) << to_toml(tiny);
     EXPECT_EQ(tiny.model.family, r.model.family);
     const TrainingCheck check = check_training(tiny, find_backend("ref"), {}, 3);
-    EXPECT_EQ(check.failure, "");
-    EXPECT_TRUE(check.repeats);
-    // Batch norms over a handful of values amplify rounding errors from step to step: the first one tells.
-    EXPECT_LT(check.loss_errors[0], 1e-4);
-    EXPECT_LT(check.norm_errors[0], 1e-2);
-    EXPECT_TRUE(std::isfinite(check.loss_error));
+    EXPECT_TRUE(check.ok()) << to_text(check);
   }
 }
 

@@ -23,17 +23,20 @@ struct GraphVerdict {           // Passes on one graph of a recipe.
 std::vector<GraphVerdict> selftest_passes(std::span<const PassEntry> passes, const Target&,
                                           const std::function<void(const GraphVerdict&)>& on_graph = {});
 
-// A few training steps of each recipe's tiny twin on a device: losses against the `cpu` backend's, and the same bits
-// when they run again.
+// A few training steps of each recipe's tiny twin on a device: each step against the `cpu` backend's from the same
+// state, and the same bits when they run again.
 struct TrainingCheck {
-  std::string recipe;                            // its name
-  int steps = 0;                                 // trained
-  double loss_error = 0;                         // largest, relative
-  std::vector<double> loss_errors, norm_errors;  // of each step: of the loss and of the gradient's norm
-  bool repeats = true;                           // losses and state are the same bits the second time
-  std::string failure;                           // the device gave up
-  bool ok() const;                               // repeats, close to the cpu, no failure
+  std::string recipe;       // its name
+  int steps = 0;            // trained
+  double loss_error = 0;    // largest of a step that starts from the cpu's state, relative
+  double norm_error = 0;    // the same of the gradient's norm
+  double update_error = 0;  // the same of the change of the state, in the 2-norm
+  double drift = 0;         // largest error of the loss when the device goes its own way: rounding, amplified
+  bool repeats = true;      // losses and state are the same bits the second time
+  std::string failure;      // the device gave up
+  bool ok() const;          // repeats, close to the cpu, no failure
 };
+std::string to_text(const TrainingCheck&);                                                          // a line
 TrainingCheck check_training(const Recipe& tiny, const Backend&, const DeviceOptions&, int steps);  // one recipe
 std::vector<TrainingCheck> selftest_training(const Backend&, const DeviceOptions&, int steps = 6);  // all recipes
 

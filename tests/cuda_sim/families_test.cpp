@@ -14,20 +14,18 @@ namespace {
 struct SimFamily {
   const char* base;
   std::vector<std::string> sets;
-  double last_loss;  // relative error allowed at the end: batch norms over few values amplify rounding
 };
 
 TEST(CudaSimFamilies, TrainLikeTheCpu) {
   setenv("LATHE_CACHE_DIR", LATHE_SIM_CACHE, 0);
   const SimFamily families[] = {
-      {"mlp", {"model.family=resnet"}, 0.1},
-      {"mlp", {"model.family=mobilenetv2"}, 0.1},
-      {"mlp", {"model.family=vit"}, 1e-3},
-      {"mlp", {"model.family=lstm", "model.layers=2"}, 1e-3},
+      {"mlp", {"model.family=resnet"}},
+      {"mlp", {"model.family=mobilenetv2"}},
+      {"mlp", {"model.family=vit"}},
+      {"mlp", {"model.family=lstm", "model.layers=2"}},
       {"gpt_tiny",
        {"model.norm=rms", "model.positions=rotary", "model.mlp=swiglu", "model.kv_heads=2", "model.bias=false",
-        "model.tied=false"},
-       1e-3},
+        "model.tied=false"}},
   };
   const cuda::Api api = sim::simulator_api();
   const CudaBackend backend(&api);
@@ -35,13 +33,8 @@ TEST(CudaSimFamilies, TrainLikeTheCpu) {
     SCOPED_TRACE(f.sets[0]);
     const auto begin = std::chrono::steady_clock::now();
     const TrainingCheck check = check_training(tiny_twin(load_recipe(f.base, f.sets)), backend, {}, 3);
-    EXPECT_EQ(check.failure, "");
-    EXPECT_TRUE(check.repeats);
-    ASSERT_EQ(check.loss_errors.size(), 3u);
-    EXPECT_LT(check.loss_errors[0], 1e-4);
-    EXPECT_LT(check.norm_errors[0], 1e-2);
-    EXPECT_LT(check.loss_error, f.last_loss);
-    std::printf("%s: loss differs by %.1e at most, %.1f s\n", f.sets[0].c_str(), check.loss_error,
+    EXPECT_TRUE(check.ok()) << to_text(check);
+    std::printf("%s: %s, %.1f s\n", f.sets[0].c_str(), to_text(check).c_str(),
                 std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
   EXPECT_EQ(sim::take_reports(), std::vector<std::string>());

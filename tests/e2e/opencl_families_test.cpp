@@ -24,13 +24,7 @@ TEST_P(FamiliesOnOpenCl, TrainLikeOnTheCpu) {
   if (opencl.devices().empty()) GTEST_SKIP() << opencl.unavailable_reason();
   const Recipe tiny = tiny_twin(load_recipe(GetParam().base, GetParam().sets));
   const TrainingCheck check = check_training(tiny, opencl, {}, 3);
-  ASSERT_EQ(check.failure, "");
-  EXPECT_TRUE(check.repeats);
-  ASSERT_EQ(check.loss_errors.size(), 3u);
-  // Batch norms over a handful of values amplify rounding errors from step to step: the first one tells.
-  EXPECT_LT(check.loss_errors[0], 1e-4);
-  EXPECT_LT(check.norm_errors[0], 1e-2);
-  EXPECT_LT(check.loss_error, 0.05);
+  EXPECT_TRUE(check.ok()) << to_text(check);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FamiliesOnOpenCl,
