@@ -7,15 +7,17 @@ Parts (all but accuracy by default):
 
     conformance   `lathe selftest --device opencl`: counts, time with kernels to compile (cold) and at hand (warm)
     wide          the same with the kernels' wide form, on a device clamped to 256 work-items, 32 KB and 512 MB
+    simulator     the same on the simulated NVIDIA card of the tests: the cuda backend, its libraries replaced
     steps         a step of cnn and of a small gpt: Lathe opencl, Lathe cpu and tinygrad on the same OpenCL device take turns
     overlap       from the device's trace: does the copy of a batch start before the last kernel of the step in front ends
-    calls         blocking calls and allocations per step, after the first
-    start         from the start of the process to the end of step 0, kernels compiled (cold) and at hand (warm)
+    calls         what the host does in steps after the first: calls that block, allocations of the driver and from the heap,
+                  and pauses (the host is ahead and sleeps)
+    start         `lathe train` from the start of the process to the end of step 0, kernels compiled (cold) and at hand (warm)
     accuracy      the default recipe on opencl and on cpu (minutes)
 
 Every turn is a process of its own, all contenders have the same number of turns, and ratios are the medians of the ratios
-within a turn. tinygrad (the version that `bench/peers tinygrad` installs) is given with its version. Exit code 1 when a
-target is missed.
+within a turn. tinygrad (the version that `bench/peers tinygrad` installs) is given with its version. Parts simulator and calls
+need what a build with tests has (-DLATHE_TESTS=ON, as `./test` builds). Exit code 1 when a target is missed.
 """
 import argparse
 import json
@@ -29,12 +31,18 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PARTS = ("conformance", "wide", "steps", "overlap", "calls", "start")
+PARTS = ("conformance", "wide", "simulator", "steps", "overlap", "calls", "start")
 CLAMP = {"LATHE_OPENCL_FORM": "wide", "LATHE_OPENCL_LIMITS": "256,32768,536870912"}
-SMALL = {  # recipes whose steps are short and whose loader is ahead of the device
-    "mlp": ["data.source=synthetic", "data.train_samples=128", "train.batch_size=16", "model.hidden=[1024,1024]"],
-    "cnn": ["data.source=synthetic", "data.train_samples=128", "train.batch_size=16", "model.family=cnn", "model.channels=[8,16]"],
+SMALL = ["data.source=synthetic", "data.train_samples=128", "data.test_samples=16", "train.batch_size=16"]
+RUNS = {  # name -> recipe and settings: small models, whose steps are short; and two recipes as they are
+    "small mlp": (["mlp"], [*SMALL, "model.hidden=[1024,1024]"]),
+    "small cnn": (["mlp"], [*SMALL, "model.family=cnn", "model.channels=[8,16]"]),
+    "default recipe": ([], ["data.test_samples=256"]),
+    "gpt_tiny": (["gpt_tiny"], ["data.test_samples=16"]),
 }
+STEPS = 48  # of each of them
+# Whose calls for memory are Lathe's: the program, and the libraries that it is linked with. The rest is the driver.
+OWN = ("lathe", "libstdc++", "libfmt", "libhwy", "libpng", "libdeflate", "libxxhash", "libz", "libc.so", "libm.so")
 
 
 class Bench:
@@ -56,7 +64,13 @@ class Bench:
         if not self.options.json:
             print(f"{what:<46} {figure:<84} {target:<26} {'holds' if holds else 'FAILS'}", flush=True)
 
-    def selftest(self, what, limit, **environment):
+    def built(self, path):
+        file = pathlib.Path(self.options.lathe).resolve().parent / path
+        if not file.exists():
+            sys.exit(f"bench/devices.py: {file} is not there: build with -DLATHE_TESTS=ON, as ./test does")
+        return file
+
+    def selftest(self, what, limit, device=("opencl",), **environment):
         seconds, cpu = [], []
 
         def used():
@@ -66,7 +80,7 @@ class Bench:
         with tempfile.TemporaryDirectory() as folder:
             for _ in ("cold", "warm"):
                 start, before = time.perf_counter(), used()
-                r = self.lathe("selftest", "--device", "opencl", LATHE_CACHE_DIR=folder, POCL_CACHE_DIR="", **environment)
+                r = self.lathe("selftest", "--device", *device, LATHE_CACHE_DIR=folder, POCL_CACHE_DIR="", **environment)
                 seconds.append(time.perf_counter() - start)
                 cpu.append(used() - before)
         trained = sum(t["ok"] for t in r["training"])
@@ -80,6 +94,10 @@ class Bench:
 
     def wide(self):
         self.selftest("conformance, wide form, clamped device", None, **CLAMP)
+
+    def simulator(self):
+        libraries = self.built("cuda_sim_lib/libcuda.so.1").parent
+        self.selftest("conformance, cuda on the simulator", None, ("cuda", "--product", "64"), LD_LIBRARY_PATH=str(libraries))
 
     def tinygrad(self):
         lines = self.run([ROOT / "bench" / "peers", "tinygrad"]).splitlines()
@@ -112,18 +130,17 @@ class Bench:
             self.row(f"{workload} step against Lathe's cpu", f"{ms['opencl']} to {ms['cpu']}: {ratio('cpu'):.2f}x", ">= 0.5x of its speed",
                      ratio("cpu") >= 0.5)
 
-    def train(self, folder, name, steps, **environment):
-        args = ["train", "mlp", "--quiet", "--device", "opencl", "--out", folder / name]
-        for s in SMALL[name] + ["data.test_samples=16", "train.eval_every=0", "checkpoint.every_epochs=0", f"train.steps={steps}"]:
-            args += ["--set", s]
+    def train(self, folder, recipe, settings, **environment):
+        args = ["train", *recipe, "--quiet", "--device", "opencl", "--out", folder / "run"]
+        for setting in ["train.eval_every=0", "checkpoint.every_epochs=0", *settings]:
+            args += ["--set", setting]
         return self.lathe(*args, **environment)
 
     def overlap(self):
-        steps = 48
-        for name in SMALL:
+        for name, (recipe, settings) in RUNS.items():
             with tempfile.TemporaryDirectory() as folder:
                 folder = pathlib.Path(folder)
-                self.train(folder, name, steps, LATHE_OPENCL_TRACE=str(folder / "trace.json"))
+                r = self.train(folder, recipe, [*settings, f"train.steps={STEPS}"], LATHE_OPENCL_TRACE=str(folder / "trace.json"))
                 spans = json.loads((folder / "trace.json").read_text())
             copies = sorted(s["ts"] for s in spans if s["tid"] == "transfer" and s["name"] == "copy_in")
             # A step on the compute queue: its inputs from the slot (copy), its kernels, its metrics to the host (copy_out).
@@ -137,29 +154,38 @@ class Bench:
                     if not computing:
                         ends.append(0)
                     ends[-1], computing = s["ts"] + s["dur"], True
-            leads = [ends[n - 1] - copies[n * inputs] for n in range(2, steps)]  # the first two wait for the loader to start
+            leads = [ends[n - 1] - copies[n * inputs] for n in range(2, STEPS)]  # the first two wait for the loader to start
             early = sum(lead > 0 for lead in leads)
-            self.details["overlap " + name] = {"early": early, "of": len(leads), "lead_us": statistics.median(leads)}
-            self.row(f"input copy, {name}", f"{early} of {len(leads)} begin early, by {statistics.median(leads) / 1e3:.1f} ms in the median",
-                     "before the last kernel ends", early == len(leads))
+            self.details["overlap " + name] = {"early": early, "of": len(leads), "lead_us": leads, "data_wait_s": r["data_wait_seconds"]}
+            self.row(f"input copy, {name}", f"{early} of {len(leads)} begin early, by {statistics.median(leads) / 1e3:.1f} ms in the median, "
+                     f"{min(leads) / 1e3:.1f} at least", "before the last kernel ends", early == len(leads))
 
     def calls(self):
-        for name in SMALL:
+        counter, first, last = self.built("tests/liblathe_heap_count.so"), 8, 40
+        for name, (recipe, settings) in RUNS.items():
             with tempfile.TemporaryDirectory() as folder:
-                calls = self.train(pathlib.Path(folder), name, 48)["device_calls"]
-            self.details["calls " + name] = calls
-            self.row(f"calls in 47 steps, {name}", f"{calls['blocking']} blocking, {calls['allocations']} allocations, {calls['launches']} launches",
-                     "0 and 0", calls["blocking"] == calls["allocations"] == 0)
+                folder = pathlib.Path(folder)
+                calls = self.train(folder, recipe, [*settings, f"train.steps={STEPS}", "train.log_every=1"], LD_PRELOAD=str(counter),
+                                   LATHE_HEAP_STEPS=f"{first},{last}", LATHE_HEAP_COUNT=str(folder / "heap"))["device_calls"]
+                heap = {who: int(n) for who, n in (line.split() for line in (folder / "heap").read_text().splitlines())}
+            own = sum(n for who, n in heap.items() if who.startswith(OWN))
+            driver = sum(heap.values()) - own
+            self.details["calls " + name] = {**calls, "heap": heap}
+            self.row(f"calls in {STEPS - 1} steps, {name}", f"{calls['blocking']} blocking, {calls['allocations']} allocations, {calls['pauses']} pauses, "
+                     f"{calls['launches']} launches; heap in {last - first} steps: Lathe {own}, driver {driver}",
+                     "0 blocking, allocations, heap", calls["blocking"] == calls["allocations"] == own == 0)
 
     def start(self):
-        for workload in ("mlp", "cnn", "gpt-tiny"):
-            with tempfile.TemporaryDirectory() as folder:
-                step = ("bench", "step", workload, "--device", "opencl")
-                seconds = [self.lathe(*step, LATHE_CACHE_DIR=folder, POCL_CACHE_DIR="")["start_to_step1_s"]
-                           for _ in range(1 + max(3, self.options.rounds))]
+        for name, recipe in (("mlp", ["mlp"]), ("default recipe", []), ("gpt_tiny", ["gpt_tiny"])):
+            seconds = []
+            with tempfile.TemporaryDirectory() as cache:
+                for _ in range(1 + max(3, self.options.rounds)):
+                    with tempfile.TemporaryDirectory() as folder:
+                        r = self.train(pathlib.Path(folder), recipe, ["train.steps=1"], LATHE_CACHE_DIR=cache, POCL_CACHE_DIR="")
+                    seconds.append(r["start_to_step1_s"])
             cold, warm = seconds[0], statistics.median(seconds[1:])
-            self.details["start " + workload] = {"cold_s": cold, "warm_s": seconds[1:]}
-            self.row(f"start to step 1, {workload}", f"{warm:.2f} s warm, {cold:.1f} s cold", "warm < 1 s", warm < 1)
+            self.details["start " + name] = {"cold_s": cold, "warm_s": seconds[1:]}
+            self.row(f"start to step 1, {name}", f"{warm:.2f} s warm, {cold:.1f} s cold", "warm < 1 s", warm < 1)
 
     def accuracy(self):
         found = {}

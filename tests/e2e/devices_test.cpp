@@ -263,5 +263,36 @@ TEST_F(Devices, StepsDoNotBlock) {
   }
 }
 
+// Two recipes as they are, 10 steps with a log line each: the driver takes from the heap what it likes, Lathe nothing.
+// A checkpoint among the steps may, which shows that the counter sees Lathe's code.
+TEST_F(Devices, StepsTakeNothingFromTheHeap) {
+  const std::pair<std::string, Words> rows[] = {
+      {"fashion_mnist", {"data.source=synthetic", "data.train_samples=256", "data.test_samples=128"}},
+      {"gpt_tiny", {"data.test_samples=8"}},
+      {"fashion_mnist",
+       {"data.source=synthetic", "data.train_samples=256", "data.test_samples=128", "checkpoint.every_steps=10"}}};
+  for (const auto& [recipe, settings] : rows) {
+    const TempDir dir;
+    Words args{"train", recipe, "-q", "--device", "opencl", "--out", dir.path("run")};
+    Words sets{"train.steps=16", "train.eval_every=0", "train.log_every=1", "checkpoint.every_epochs=0"};
+    sets.insert(sets.end(), settings.begin(), settings.end());
+    for (const std::string& s : sets) args.insert(args.end(), {"--set", s});
+    const Outcome r = run_lathe(args, {std::string("LD_PRELOAD=") + LATHE_HEAP_COUNT_LIB, "LATHE_HEAP_STEPS=4,14",
+                                       "LATHE_HEAP_COUNT=" + dir.path("heap")});
+    ASSERT_EQ(r.code, 0) << r.err;
+    auto heap = counts(dir.path("heap"));
+    EXPECT_EQ(heap.count("end"), 1u) << recipe << ": nothing was counted";
+    const bool keeps = settings.back().starts_with("checkpoint");
+    long own = 0, driver = 0;
+    for (const auto& [who, n] : heap) (who.starts_with("libpocl") ? driver : own) += n;
+    EXPECT_GT(driver, 16) << recipe;
+    if (keeps) {
+      EXPECT_GT(own, 10) << recipe;
+    } else {
+      EXPECT_EQ(own, 0) << recipe << "\n" << read_file(dir.path("heap"));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lathe::test
