@@ -5,9 +5,10 @@
 // benchmarks' workloads. Those of the cuda backend: the recipes and workloads in f32, bf16 and f16, bound to a device as in
 // a run, with its libraries, without them, with a cuBLASLt that offers no epilogue, and with libraries that have nothing to
 // offer: what the library of kernels was asked to compile then. Some texts also for a grid laid along x. With "recipes", only
-// those of the recipes.
+// those of the recipes. It fails where a recipe contributes no kernel; data need not be on the machine.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 #include <map>
@@ -39,8 +40,10 @@ class Texts {
     if (t.users.empty()) order_.push_back(source);
     t.name = kernel;
     t.users.insert(user);
+    ++uses_[user];
   }
   size_t size() const { return order_.size(); }
+  int64_t uses(const std::string& user) const { return uses_.contains(user) ? uses_.at(user) : 0; }
 
   void write(const char* source, const char* list) const {
     std::ofstream cu(source);
@@ -62,7 +65,48 @@ class Texts {
   };
   std::map<std::string, Text> texts_;
   std::vector<std::string> order_;
+  std::map<std::string, int64_t> uses_;  // by user
 };
+
+// The data of recipes that must be fetched or installed first, as describe_data tells it where they are.
+struct FetchedData {
+  std::string_view recipe;
+  DataSpec spec;
+};
+const TensorType kLabel{DType::i32, {}};
+const DataSpec kFashion{{DType::u8, {28, 28, 1}}, 10, 60000, 10000, 0, kLabel};
+const FetchedData kFetchedData[] = {
+    {"fashion_mnist", kFashion},
+    {"fashion_resnet", kFashion},
+    {"fashion_vit", kFashion},
+    {"clipart_unet", {{DType::u8, {64, 64, 3}}, 2, 3000, 600, 0, {DType::u8, {64, 64}}}},
+    {"devices_lstm", {{DType::f32, {24, 4, 1}}, 7, 8926, 7711, 0, kLabel}},
+    {"engine_bert", {{DType::f32, {50, 10, 1}}, 2, 3601, 1320, 0, kLabel}},
+    {"diamonds", {{DType::f32, {1, 26, 1}}, 1, 43152, 10788, 0, {DType::f32, {1}}}},
+    {"shakespeare", {{DType::i32, {128}}, 128, 35559, 3951, 0, {DType::i32, {128}}}},
+};
+
+// With or without the data on this machine; where they are, the table is compared with them.
+DataSpec data_of(std::string_view recipe, const Recipe& r) {
+  const auto* listed = std::ranges::find(kFetchedData, recipe, &FetchedData::recipe);
+  DataSpec found;
+  try {
+    found = describe_data(r);
+  } catch (const UserError& e) {
+    if (e.exit_code() != Exit::missing_input) throw;
+    if (listed == std::end(kFetchedData))
+      throw DeviceError(fmt::format("recipe {}: its data are not here and not in kFetchedData: {}", recipe, e.what()));
+    return listed->spec;
+  }
+  if (listed == std::end(kFetchedData)) return found;
+  const auto text = [](const DataSpec& d) {
+    return fmt::format("{} -> {} of {}, {} + {} samples", to_string(d.sample), to_string(d.target), d.classes, d.train,
+                       d.eval);
+  };
+  if (text(found) != text(listed->spec))
+    throw DeviceError(fmt::format("recipe {}: kFetchedData has {}, the data are {}", recipe, text(listed->spec), text(found)));
+  return found;
+}
 
 // Model families that neither a recipe nor a workload has.
 struct FamilyRecipe {
@@ -89,19 +133,15 @@ void use_recipes(const Target& target, const KernelTable& kernels, DType precisi
   const auto planned = [&](std::vector<Step> steps, const std::string& user) {
     std::vector<Graph> graphs;
     for (Step& s : steps) graphs.push_back(run_pipeline(std::move(s.graph), {target, precision}));
+    const int64_t before = texts.uses(user);
     use(plan(std::move(graphs), target, kernels), target, user, texts);
+    if (texts.uses(user) == before)
+      throw DeviceError(fmt::format("{} has no kernel for {} in {}", user, target.name, to_string(precision)));
   };
   for (const BuiltinRecipe& builtin : builtin_recipes()) {
     Recipe r = load_recipe(std::string(builtin.name));
     r.train.precision = to_string(precision);
-    DataSpec data;
-    try {
-      data = describe_data(r);
-    } catch (const UserError& e) {
-      if (e.exit_code() != Exit::missing_input) throw;
-      continue;  // fetched data that is not here; its tiny twin runs on every device
-    }
-    planned(build_steps(r, data, {}), fmt::format("recipe {}", builtin.name));
+    planned(build_steps(r, data_of(builtin.name, r), {}), fmt::format("recipe {}", builtin.name));
   }
   if (!benches) return;
   for (const FamilyRecipe& f : kFamilyRecipes) {
@@ -222,15 +262,18 @@ void use_folded(const Target& target, Texts& texts) {
   }
 }
 
-const cuda::Api* bound_to = nullptr;
+std::vector<cuda::Api> bound_to;  // cards of one target, whose libraries differ in what they turn out to have
 
 void use_cuda(const ProgramSet& set, const Target& target, const std::string& user, Texts& texts) {
-  CudaDevice device(*bound_to, 0, target, "");
-  device.allocate(set.segments);
-  std::vector<std::unique_ptr<Kernel>> kernels;
-  for (const Program& p : set.programs)
-    for (const Launch& l : p.launches) kernels.push_back(l.candidate.bind(device, {l.node, l.in, l.out, target}, l.args));
-  for (const auto& [source, name] : device.library().announced()) texts.add(source, name, user);
+  for (const cuda::Api& api : bound_to) {
+    CudaDevice device(api, 0, target, "");
+    device.allocate(set.segments);
+    std::vector<std::unique_ptr<Kernel>> kernels;
+    for (const Program& p : set.programs)
+      for (const Launch& l : p.launches)
+        kernels.push_back(l.candidate.bind(device, {l.node, l.in, l.out, target}, l.args));
+    for (const auto& [source, name] : device.library().announced()) texts.add(source, name, user);
+  }
 }
 
 int write_texts(const char* source, const char* list, bool all_kernels) {
@@ -248,9 +291,10 @@ int write_texts(const char* source, const char* list, bool all_kernels) {
   sim::set_device_memory(int64_t{80} << 30);
   const cuda::Api all = binding_api();
   use_folded(opencl, texts);
-  for (const cuda::Api& api : {all, without_libraries(all), without_epilogues(all), without_offers(all)}) {
-    bound_to = &api;
-    Target target = CudaBackend(&api).target({});
+  const std::vector<cuda::Api> cards[] = {{all, without_epilogues(all), without_offers(all)}, {without_libraries(all)}};
+  for (const std::vector<cuda::Api>& alike : cards) {
+    bound_to = alike;
+    Target target = CudaBackend(&bound_to[0]).target({});
     target.library_workspace = int64_t{32} << 20;  // as on Hopper: the simulator's cuDNN has one engine, which may want it
     for (const DType t : kPrecisions) use_recipes(target, cuda_kernels(), t, all_kernels, use_cuda, texts);
   }
