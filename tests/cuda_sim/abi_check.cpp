@@ -1,9 +1,10 @@
-// Compiled where the toolkit's headers are: cuda_abi.h must agree with them, value by value and parameter by parameter.
+// Compiled by abi.py: cuda_abi.h must agree with them, value by value and parameter by parameter.
 #define CUDNN_DISABLE_DEPRECATED
 #include <cublasLt.h>
 #include <cuda.h>
 #include <cudnn_graph.h>
 #include <nvrtc.h>
+#include <nvtx3/nvToolsExt.h>
 
 #include <cstddef>
 #include <type_traits>
@@ -42,6 +43,7 @@ LATHE_CUDA_DRIVER(LATHE_COMPARE)
 LATHE_CUDA_NVRTC(LATHE_COMPARE)
 LATHE_CUDA_CUBLASLT(LATHE_COMPARE)
 LATHE_CUDA_CUDNN(LATHE_COMPARE)
+LATHE_CUDA_NVTX(LATHE_COMPARE)
 
 #define LATHE_SAME(ours, theirs) static_assert(static_cast<long>(ours) == static_cast<long>(theirs), #theirs);
 LATHE_SAME(kErrorInvalidValue, CUDA_ERROR_INVALID_VALUE)
