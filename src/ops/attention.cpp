@@ -118,9 +118,9 @@ struct Attention {
       const SampleInput in{{DType::f32, q}};
       return Sample{label, {in, in, in}, make_params(Params{causal, scale})};
     };
-    return {s("small", {2, 3, 5, 4}, false, 0.5), s("causal", {2, 2, 7, 4}, true, 0.5),
+    return {s("small", {2, 3, 5, 4}, false, 0.5),  s("causal", {2, 2, 7, 4}, true, 0.5),
             s("one_token", {1, 2, 1, 3}, true, 1), s("long", {1, 1, 70, 8}, true, 0.35),
-            s("wide", {1, 2, 9, 33}, false, 0.17)};
+            s("wide", {1, 2, 9, 33}, false, 0.17), s("wider", {1, 2, 20, 72}, true, 0.12)};
   }
 };
 
@@ -137,7 +137,8 @@ struct AttentionGrad {
 
   static Values expand(Builder& b, ArgValues x, const Params& p) {
     const DType given = x[1].dtype(), wide = compute_type(given);
-    const Value dy = cast(x[0], wide), q = cast(x[1], wide), k = cast(x[2], wide), v = cast(x[3], wide), y = cast(x[4], wide);
+    const Value dy = cast(x[0], wide), q = cast(x[1], wide), k = cast(x[2], wide), v = cast(x[3], wide),
+                y = cast(x[4], wide);
     const Value prob = probabilities(scores(b, q, k, p), x[5]);
     const Value dprob = matmul(dy, v, false, true);
     const Value ds = prob * (dprob - reduce_sum(dy * y, {-1}, true)) * p.scale;

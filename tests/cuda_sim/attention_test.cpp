@@ -19,8 +19,11 @@ struct HeadCase {
   bool causal;
   Shape shape;
 };
-const HeadCase kHeads[] = {
-    {DType::f16, true, {2, 3, 10, 16}}, {DType::bf16, true, {1, 2, 33, 8}}, {DType::bf16, false, {2, 1, 5, 24}}};
+const HeadCase kHeads[] = {{DType::f16, true, {2, 3, 10, 16}},
+                           {DType::bf16, true, {1, 2, 33, 8}},
+                           {DType::bf16, false, {2, 1, 5, 24}},
+                           {DType::bf16, true, {1, 2, 20, 72}},
+                           {DType::f16, false, {1, 1, 19, 128}}};
 
 std::string to_text(const HeadCase& c) {
   return fmt::format("{} {} causal {}", to_string(c.type), to_string(c.shape), c.causal);
@@ -77,6 +80,63 @@ TEST_F(CudaSimAttention, OneGraphOfOperations) {
       EXPECT_EQ(sim::counters().kernels, kernels);
     }
   EXPECT_EQ(sim::take_reports(), std::vector<std::string>());
+}
+
+int launches_of(bool gradient) { return gradient ? 2 : 1; }
+
+// Heads of every width that cuDNN takes, and tensors of 16 bits as they are: nothing is widened.
+TEST_F(CudaSimAttention, OwnTextWhereThereIsNoEngine) {
+  setenv("LATHE_CUDA_SIM_NO_ENGINE", "1", 1);
+  for (const HeadCase& c : kHeads)
+    for (const bool gradient : {false, true}) {
+      const sim::Counters before = sim::counters();
+      EXPECT_LT(error_of(c, gradient, real_attention), allowed(c.type)) << to_text(c) << (gradient ? " gradient" : "");
+      EXPECT_EQ(sim::counters().operation_graphs, before.operation_graphs) << to_text(c);
+      EXPECT_EQ(sim::counters().kernels - before.kernels, launches_of(gradient)) << to_text(c);
+    }
+  unsetenv("LATHE_CUDA_SIM_NO_ENGINE");
+  EXPECT_EQ(sim::take_reports(), std::vector<std::string>());
+}
+
+// The gradient's engine wants room for the square of the length. A small card does not give it: the gradient alone is
+// computed by the own text.
+TEST_F(CudaSimAttention, OwnTextWhereTheEngineWantsTooMuchWorkspace) {
+  const HeadCase many{DType::bf16, true, {65, 4, 65, 8}};
+  constexpr int64_t kSmall = int64_t{64} << 20, kUsual = int64_t{2} << 30;
+  for (const int64_t memory : {kUsual, kSmall})
+    for (const bool gradient : {false, true}) {
+      sim::set_device_memory(memory);
+      const sim::Counters before = sim::counters();
+      EXPECT_LT(error_of(many, gradient, real_attention), allowed(many.type))
+          << memory << (gradient ? " gradient" : "");
+      const bool own = gradient && memory == kSmall;
+      EXPECT_EQ(sim::counters().operation_graphs - before.operation_graphs, own ? 0 : 1) << memory << gradient;
+      EXPECT_EQ(sim::counters().kernels - before.kernels, own ? launches_of(gradient) : 0) << memory << gradient;
+    }
+  sim::set_device_memory(kUsual);
+  EXPECT_EQ(sim::take_reports(), std::vector<std::string>());
+}
+
+// What cuDNN takes, the own text takes: nothing can be left without a kernel when it is bound. What neither takes is
+// expanded by the plan.
+TEST_F(CudaSimAttention, WhatCudnnTakesTheOwnTextTakesToo) {
+  const CudaBackend backend(&real_attention);
+  const Target target = backend.target({});
+  for (int64_t width = 1; width <= 160; ++width)
+    for (const bool gradient : {false, true}) {
+      const Graph g = make_graph({DType::f16, true, {1, 1, 4, width}}, gradient);
+      const Node& n = g.nodes[0];
+      const Site site{n, g.types_of(n.inputs), g.types_of(n.outputs), target};
+      const auto rows = backend.kernels().candidates(n.op->name());
+      ASSERT_EQ(rows[0].candidate.name, "cudnn_attention");
+      ASSERT_EQ(rows[1].candidate.name, rows[0].candidate.otherwise);
+      if (rows[0].candidate.accepts(site).empty()) {
+        EXPECT_EQ(rows[1].candidate.accepts(site), "") << width;
+        EXPECT_EQ(rows[1].candidate.workspace(site), 0) << width;
+      }
+      const Program p = plan({g}, target, backend.kernels()).programs[0];
+      EXPECT_EQ(p.launches.size() == 1, width <= 128) << width;
+    }
 }
 
 // Planted: the mask compares the other way round; one tensor of the graph is described with the strides of another.

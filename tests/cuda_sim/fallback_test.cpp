@@ -33,12 +33,13 @@ class CudaSimFallback : public ::testing::Test {
 TEST_F(CudaSimFallback, OwnKernelsComputeTheSame) {
   const cuda::Api api = sim::simulator_api();
   const CudaBackend backend(&api);
-  for (const char* op : {"matmul", "conv2d"}) {
+  for (const char* op : {"matmul", "conv2d", "attention"}) {
     const sim::Counters before = sim::counters();
     const ConformanceReport report = run_conformance(backend, {}, op);
     EXPECT_EQ(report.failed() + report.declined(), 0) << to_text(report);
     EXPECT_EQ(sim::counters().matmuls, before.matmuls);
     EXPECT_EQ(sim::counters().convolutions, before.convolutions);
+    EXPECT_EQ(sim::counters().operation_graphs, before.operation_graphs);
     for (const OpConformance& o : report.ops) {
       const bool library = std::ranges::any_of(o.kernels, [](const std::string& k) { return !k.starts_with("cuda_"); });
       EXPECT_TRUE(library) << o.op << " did not go through the library's candidate";
@@ -85,6 +86,37 @@ TEST(CudaTrainFallback, TheRunGoesOnAndSaysSo) {
     for (size_t i = 0; i < 3; ++i)
       EXPECT_NEAR(actual[i], expected[i], (precision == std::string("f32") ? 1e-3 : 2e-2) * (1 + expected[i])) << i;
   }
+}
+
+// Heads that were too wide for the own text once.
+TEST(CudaTrainFallback, AttentionOfWideHeads) {
+  const test::TempDir dir;
+  for (const std::string device : {"cpu", "cuda"}) {
+    std::vector<std::string> args{"train", "gpt_tiny",       "--device", device,
+                                  "--out", dir.path(device), "--json",   "--quiet"};
+    for (const char* set :
+         {"model.layers=1", "model.heads=2", "model.width=144", "model.sequence=12", "train.batch_size=2",
+          "data.test_samples=4", "data.train_samples=8", "train.steps=2", "train.log_every=1", "train.precision=bf16"})
+      args.insert(args.end(), {"--set", set});
+    const auto r = test::run_lathe(args, {kLibraries[0], kLibraries[1], "LATHE_CUDA_SIM_NO_ENGINE=1"});
+    ASSERT_EQ(r.code, 0) << r.err;
+    EXPECT_EQ(r.err.find("cuda_sim:"), std::string::npos) << r.err;
+    const auto j = nlohmann::json::parse(r.out);
+    EXPECT_EQ(j["memory_predicted"], j["memory_allocated"]);
+    if (device == "cpu") continue;
+    ASSERT_EQ(j["device_notes"].size(), 1u) << r.out;
+    const std::string note = j["device_notes"][0];
+    for (const char* part : {"cuDNN has nothing for ", "attention of bf16[2, 2, 12, 72]", "own kernels run"})
+      EXPECT_NE(note.find(part), std::string::npos) << part << " in: " << note;
+  }
+  const auto expected = test::losses(dir.path("cpu")), actual = test::losses(dir.path("cuda"));
+  ASSERT_EQ(actual.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) EXPECT_NEAR(actual[i], expected[i], 2e-2 * (1 + expected[i])) << i;
+  // It is said beforehand, too.
+  const auto plan =
+      test::run_lathe({"plan", "gpt_tiny", "--device", "cuda", "--nodes", "--set", "train.precision=bf16"},
+                      {kLibraries[0], kLibraries[1]});
+  EXPECT_NE(plan.out.find("cuda_direct takes over"), std::string::npos) << plan.out;
 }
 
 // A card from before bf16 and TF32: its convolutions in bf16 are planned without cuDNN, and nothing asks for TF32.

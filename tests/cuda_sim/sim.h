@@ -9,6 +9,7 @@
 // Whatever is found is an error of the call, and is kept as a report.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,14 @@ struct Counters {
           events_waited = 0, compilations = 0;
 };
 Counters counters();
+
+// NVTX ranges: how often each was opened since the last call, by name and the names around it ("train > matmul fc1"),
+// and how many are open now. A pop too many is a report.
+struct Ranges {
+  std::map<std::string, int64_t> opened;
+  int64_t open = 0;
+};
+Ranges take_ranges();
 
 // Bytes of device memory; allocations beyond it fail.
 void set_device_memory(int64_t bytes);

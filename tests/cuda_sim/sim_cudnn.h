@@ -54,19 +54,38 @@ inline int cuda_type(int dnn) {
                                : -1;
 }
 
+// The engines that the heuristic offers, best first, and why a careful caller passes the first four by.
+enum Engine { kNondeterministic, kTensorCore, kHungry, kRefuses, kPlain, kEngines };
+
+// Rules of descriptors.
+bool takes_type(int attribute, int type);
+size_t attribute_bytes(int type);
+int finalize(Bag&);
+std::vector<const Bag*> operations_of(const Bag& graph);  // null where one is gone
+
 // Numbers of a tensor, and where they lie.
 size_t span_of(const Bag& tensor);
+
+// What a graph does when it is executed. `pointer` of the functions that make it gives the address of a tensor in the
+// pack; null where it has none.
+struct GraphRun {
+  std::string name;
+  std::vector<Access> accesses;  // to memory
+  std::function<void()> work;
+};
+
+// One convolution.
+int finalize_conv(const Bag& operation);
+bool conv_has_engine(const Bag& operation);
+int64_t conv_workspace(const Bag& operation);
+int prepare_conv(const Bag& operation, int engine, const std::function<char*(const Bag&)>& pointer, GraphRun*);
 
 // Graphs of pointwise operations, reductions, products and transposes.
 bool is_general(int kind);  // of an operation
 int finalize_general(const Bag& operation);
 int check_general(const std::vector<const Bag*>& operations);  // as a graph
-struct GeneralRun {
-  std::vector<Access> accesses;  // to memory
-  std::function<void()> work;
-};
-// `pointer` gives the address of a tensor in the pack; null where it has none. A driver or cuDNN status.
+int64_t general_workspace(const std::vector<const Bag*>& operations);
 int prepare_general(const std::vector<const Bag*>& operations, const std::function<char*(const Bag&)>& pointer,
-                    GeneralRun* run);
+                    GraphRun*);
 
 }  // namespace lathe::sim

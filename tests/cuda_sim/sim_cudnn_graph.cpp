@@ -222,8 +222,23 @@ int check_general(const std::vector<const Bag*>& operations) {
   return kDnnSuccess;
 }
 
+// The gradient of attention keeps that of the scores, as NVIDIA's engines that repeat their bits do; it is told by its
+// number of products.
+int64_t general_workspace(const std::vector<const Bag*>& operations) {
+  constexpr int64_t kLeast = 256, kRows = 64, kForwardProducts = 2;
+  int64_t products = 0, scores = 0;
+  for (const Bag* op : operations) {
+    if (op->kind != kMatmulOperation) continue;
+    ++products;
+    const Dims d = dims_of(*parts_of(*op).out);
+    const int64_t rows = (d[2] + kRows - 1) / kRows * kRows;
+    if (d[2] == d[3]) scores = 2 * d[0] * d[1] * rows * rows;
+  }
+  return kLeast + (products > kForwardProducts ? scores : 0);
+}
+
 int prepare_general(const std::vector<const Bag*>& operations, const std::function<char*(const Bag&)>& pointer,
-                    GeneralRun* run) {
+                    GraphRun* run) {
   std::vector<Numbers> tensors;
   std::vector<Step> steps;
   std::vector<size_t> loads;
@@ -263,6 +278,7 @@ int prepare_general(const std::vector<const Bag*>& operations, const std::functi
     s.out = place(p.out, true);
     steps.push_back(std::move(s));
   }
+  run->name = "cudnn operation graph";
   run->work = [=]() mutable {
     for (const size_t i : loads) tensors[i].load();
     for (const Step& s : steps) compute(s, tensors);

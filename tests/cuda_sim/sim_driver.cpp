@@ -102,10 +102,17 @@ int sim_cuDeviceGetName(char* name, int length, DeviceId) {
 }
 int sim_cuDeviceGetAttribute(int* value, int attribute, DeviceId) {
   const int yz = static_cast<int>(state().largest_grid);
-  const std::map<int, int> kValues{
-      {kMaxThreadsPerBlock, 1024}, {kMaxGridX, 2147483647}, {kMaxGridY, yz},       {kMaxGridZ, yz},
-      {kMaxSharedPerBlock, 49152}, {kClockRate, 1000},      {kMultiprocessors, 2}, {kMemoryClockRate, 1000},
-      {kMemoryBusWidth, 64},       {kComputeMajor, capability() / 10}, {kComputeMinor, capability() % 10}};
+  const std::map<int, int> kValues{{kMaxThreadsPerBlock, 1024},
+                                   {kMaxGridX, 2147483647},
+                                   {kMaxGridY, yz},
+                                   {kMaxGridZ, yz},
+                                   {kMaxSharedPerBlock, 49152},
+                                   {kClockRate, 1000},
+                                   {kMultiprocessors, 2},
+                                   {kMemoryClockRate, 1000},
+                                   {kMemoryBusWidth, 64},
+                                   {kComputeMajor, capability() / 10},
+                                   {kComputeMinor, capability() % 10}};
   const auto at = kValues.find(attribute);
   if (at == kValues.end()) return kErrorInvalidValue;
   *value = at->second;
@@ -452,8 +459,28 @@ int sim_cuEventDestroy_v2(EventHandle event) {
   return kSuccess;
 }
 
-int sim_nvtxRangePushA(const char*) { return 0; }
-int sim_nvtxRangePop() { return 0; }
+// Ranges nest by thread.
+thread_local std::vector<std::string> open_ranges;
+
+int sim_nvtxRangePushA(const char* name) {
+  const Lock lock(state().mutex);
+  open_ranges.push_back(open_ranges.empty() ? name : open_ranges.back() + " > " + name);
+  ++state().ranges[open_ranges.back()];
+  ++state().open_ranges;
+  return static_cast<int>(open_ranges.size()) - 1;
+}
+int sim_nvtxRangePop() {
+  const Lock lock(state().mutex);
+  if (open_ranges.empty()) return report(-1, "nvtxRangePop: this thread has no range open");
+  open_ranges.pop_back();
+  --state().open_ranges;
+  return static_cast<int>(open_ranges.size());
+}
+
+Ranges take_ranges() {
+  const Lock lock(state().mutex);
+  return {std::exchange(state().ranges, {}), state().open_ranges};
+}
 
 Api simulator_api() {
   Api api;

@@ -86,6 +86,8 @@ struct State {
   std::vector<std::string> reports;
   std::string last_report;
   Counters counters;
+  std::map<std::string, int64_t> ranges;  // as Ranges
+  int64_t open_ranges = 0;
   bool initialized = false;
   int context_users = 0;
   size_t memory = size_t{2} << 30, used = 0;
@@ -110,10 +112,10 @@ State& state();
 // Time on the card. Operations take their `seconds` there, and the host none: results are at hand at once, only events
 // tell how long it would have taken. With LATHE_CUDA_SIM_SLOW=factor the card's clock is the host's: an operation takes
 // so many times as long as its computation takes here, while the host goes on, and it must wait for results.
-double slowness();                // 0 without
-double card_time();               // seconds; where the host is
-void wait_until(double time);     // of card_time()
-// LATHE_CUDA_SIM_<NAME> is set. NO_ENGINE: cuDNN has none for convolutions; NO_ALGORITHM: cuBLASLt has none; NO_TENSOR,
+double slowness();             // 0 without
+double card_time();            // seconds; where the host is
+void wait_until(double time);  // of card_time()
+// LATHE_CUDA_SIM_<NAME> is set. NO_ENGINE: cuDNN has none; NO_ALGORITHM: cuBLASLt has none; NO_TENSOR,
 // SERIAL: a card without tensor cores, one that does one thing at a time.
 bool has_flag(const char* name);
 

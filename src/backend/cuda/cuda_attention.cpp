@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "backend/cuda/cuda_dnn.h"
+#include "backend/cuda/cuda_fallback.h"
 #include "backend/cuda/cuda_site.h"
 #include "backend/kernels/node_calls.h"
 #include "base/checked.h"
@@ -164,27 +165,22 @@ class AttentionOperations {
 
 class AttentionKernel final : public Kernel {
  public:
-  AttentionKernel(CudaDevice& device, std::unique_ptr<DnnGraph> graph) : device_(device), graph_(std::move(graph)) {}
+  AttentionKernel(CudaDevice& device, std::string name, std::unique_ptr<DnnGraph> graph)
+      : device_(device), name_(std::move(name)), graph_(std::move(graph)) {}
   void run(Stream&) override {
     device_.enter();
-    const CudaRange range(device_.api(), "attention");
+    const CudaRange range(device_.api(), name_.c_str());
     graph_->run();
   }
 
  private:
   CudaDevice& device_;
+  const std::string name_;
   std::unique_ptr<DnnGraph> graph_;
 };
 
 bool is_forward(const Site& s) { return s.node.is("attention"); }
 const TensorType& query_of(const Site& s) { return is_forward(s) ? s.in[0] : s.in[1]; }
-
-// The kernel in the common dialect, which runs where cuDNN has no engine; null: there is none.
-const NodeKind* common_kind(const Site& s) {
-  for (const NodeRow& row : node_rows())
-    if (row.op == s.node.op->name() && node_kinds()[row.kind].accepts(s).empty()) return &node_kinds()[row.kind];
-  return nullptr;
-}
 
 std::string accepts_cudnn_attention(const Site& s) {
   const TensorType& q = query_of(s);
@@ -199,17 +195,23 @@ std::string accepts_cudnn_attention(const Site& s) {
     return fmt::format("cuDNN's attention is for heads of up to {} in multiples of {}, not {}", kWidest, kMultiple,
                        q.shape[3]);
   const DType rows = is_forward(s) ? s.out[1].dtype : s.in[5].dtype;
-  return rows == DType::f32 ? "" : fmt::format("cuDNN keeps the sums of rows in f32, not {}", to_string(rows));
+  if (rows != DType::f32) return fmt::format("cuDNN keeps the sums of rows in f32, not {}", to_string(rows));
+  // Whether there is an engine is known on the card only, and then something must run.
+  return direct_reason(s);
 }
 
-// Engines that repeat their bits keep the gradient of the scores.
+// The library may have more here than for a product: engines of the gradient that repeat their bits keep the gradient
+// of the scores, and NVIDIA's own front end allows them this much by default. At most a sixty-fourth of the card.
+int64_t attention_cap(const Target& t) {
+  constexpr int64_t kMost = int64_t{256} << 20, kPart = 64;
+  return std::max(t.library_workspace, std::min(kMost, t.memory / kPart));
+}
+
 int64_t workspace_attention(const Site& s) {
   const TensorType& q = query_of(s);
   const int64_t heads = q.shape[0] * q.shape[1], length = round_up(q.shape[2], 64);
   const int64_t bytes = is_forward(s) ? 4 * heads * length : heads * (2 * length * length + 8 * length * q.shape[3]);
-  const NodeKind* common = common_kind(s);
-  return std::max(common && common->workspace ? common->workspace(s) : 0,
-                  std::min(s.target.library_workspace, round_up(bytes, 256)));
+  return std::max(fallback_workspace(s), std::min(attention_cap(s.target), round_up(bytes, 256)));
 }
 
 std::unique_ptr<Kernel> bind_attention(Device& d, const Site& s, const KernelArgs& args) {
@@ -225,16 +227,8 @@ std::unique_ptr<Kernel> bind_attention(Device& d, const Site& s, const KernelArg
                  ops.rows(in(5)), {ops.heads(out(0)), ops.heads(out(1)), ops.heads(out(2))});
   int64_t least = -1;
   if (graph->choose(false, device.address(args.workspace), args.workspace.bytes, &least))
-    return std::make_unique<AttentionKernel>(device, std::move(graph));
-  // Whether there is an engine is known on the card only.
-  const NodeKind* common = common_kind(s);
-  if (!common)
-    throw DeviceError(fmt::format("cuda: cuDNN {} has no engine for {} of {}{}", device.api().cudnnGetVersion(),
-                                  s.node.op->name(), to_string(query_of(s)),
-                                  least < 0 ? "" : fmt::format(" within {} bytes of workspace", args.workspace.bytes)));
-  ProductTiles tiles;
-  tiles.style = LaunchStyle::wide;
-  return device.bind("attention", common->calls(s, tiles), args);
+    return std::make_unique<AttentionKernel>(device, range_name(s.node), std::move(graph));
+  return bind_fallback(device, s, args, "cuDNN", lacks_engine(args.workspace.bytes, least));
 }
 
 }  // namespace
@@ -242,7 +236,8 @@ std::unique_ptr<Kernel> bind_attention(Device& d, const Site& s, const KernelArg
 std::vector<KernelTable::Row> cuda_attention_rows() {
   std::vector<KernelTable::Row> rows;
   for (const char* op : {"attention", "attention_grad"})
-    rows.push_back({op, {"cudnn_attention", accepts_cudnn_attention, workspace_attention, bind_attention}});
+    rows.push_back(
+        {op, {"cudnn_attention", accepts_cudnn_attention, workspace_attention, bind_attention, kFallbackName}});
   return rows;
 }
 

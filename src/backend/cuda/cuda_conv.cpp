@@ -28,9 +28,7 @@ class CudnnConv {
     std::unique_ptr<CudnnConv> made(new CudnnConv(device, which, dtype, g, at));
     int64_t least = -1;
     if (made->graph_.choose(strict, at.workspace, at.workspace_bytes, &least)) return made;
-    *lacks = least < 0
-                 ? "no engine"
-                 : fmt::format("no engine within {} bytes of workspace, {} are wanted", at.workspace_bytes, least);
+    *lacks = lacks_engine(at.workspace_bytes, least);
     return nullptr;
   }
   void run() const { graph_.run(); }
@@ -124,15 +122,17 @@ int64_t conv_workspace(const Site& s) {
 
 class ConvKernel final : public Kernel {
  public:
-  ConvKernel(CudaDevice& device, std::unique_ptr<CudnnConv> conv) : device_(device), conv_(std::move(conv)) {}
+  ConvKernel(CudaDevice& device, std::string name, std::unique_ptr<CudnnConv> conv)
+      : device_(device), name_(std::move(name)), conv_(std::move(conv)) {}
   void run(Stream&) override {
     device_.enter();
-    const CudaRange range(device_.api(), "conv2d");
+    const CudaRange range(device_.api(), name_.c_str());
     conv_->run();
   }
 
  private:
   CudaDevice& device_;
+  const std::string name_;
   std::unique_ptr<CudnnConv> conv_;
 };
 
@@ -155,7 +155,7 @@ std::unique_ptr<Kernel> bind_conv(Device& d, const Site& s, const KernelArgs& ar
   auto conv = CudnnConv::make_if_offered(device, which, t, geometry_of(s.node, s.in), at,
                                          t == DType::f32 && !tf32_allowed(s.target), &lacks);
   if (!conv) return bind_fallback(device, s, args, "cuDNN", lacks);
-  return std::make_unique<ConvKernel>(device, std::move(conv));
+  return std::make_unique<ConvKernel>(device, range_name(s.node), std::move(conv));
 }
 
 std::string accepts_conv_chain(const Site& s) {
@@ -178,7 +178,8 @@ std::unique_ptr<Kernel> bind_conv_chain(Device& d, const Site& s, const KernelAr
   const int64_t head_bytes = conv_workspace(head);
   std::unique_ptr<Kernel> conv = bind_conv(d, head, head_args(c, args, head_bytes));
   if (!c.loop) return conv;
-  auto rest = device.bind("fused", loop_calls(make_nest(*c.loop), LaunchStyle::wide), loop_args(c, args, head_bytes));
+  auto rest = device.bind(range_name(s.node), loop_calls(make_nest(*c.loop), LaunchStyle::wide),
+                          loop_args(c, args, head_bytes));
   return in_order(std::move(conv), std::move(rest));
 }
 

@@ -247,6 +247,7 @@ std::unique_ptr<Recording> CudaDevice::record(const std::string& name, const std
   enter();
   // Loading code is not allowed while a stream is being captured.
   library_->build_pending();
+  const CudaRange range(api_, ("recording " + name).c_str());
   LATHE_CUDA(api_, cuStreamBeginCapture_v2(compute_->handle(), cuda::kCaptureThreadLocal));
   cuda::GraphHandle graph = nullptr;
   try {

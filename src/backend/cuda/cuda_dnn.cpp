@@ -131,4 +131,9 @@ bool DnnGraph::choose(bool strict, cuda::Address workspace, int64_t workspace_by
 
 void DnnGraph::run() const { LATHE_CUDNN(device_.api(), cudnnBackendExecute(device_.cudnn(), plan_, pack_->handle())); }
 
+std::string lacks_engine(int64_t workspace_bytes, int64_t least) {
+  return least < 0 ? "no engine"
+                   : fmt::format("no engine within {} bytes of workspace, {} are wanted", workspace_bytes, least);
+}
+
 }  // namespace lathe

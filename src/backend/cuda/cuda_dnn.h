@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "backend/cuda/cuda_device.h"
@@ -73,5 +74,8 @@ class DnnGraph {
   cuda::DnnDescriptor plan_ = nullptr;
   int64_t next_number_ = 1;
 };
+
+// What choose() did not find, in words.
+std::string lacks_engine(int64_t workspace_bytes, int64_t least);
 
 }  // namespace lathe

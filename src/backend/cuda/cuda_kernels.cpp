@@ -6,6 +6,7 @@
 #include "backend/cuda/cuda_device.h"
 #include "backend/cuda/cuda_fallback.h"
 #include "backend/cuda/cuda_matmul.h"
+#include "backend/cuda/cuda_site.h"
 #include "backend/kernels/node_calls.h"
 
 namespace lathe {
@@ -18,7 +19,7 @@ struct CudaBinder {
   static std::unique_ptr<Kernel> bind(Device& d, const Site& s, const KernelArgs& args) {
     ProductTiles tiles;
     tiles.style = LaunchStyle::wide;
-    return as_cuda(d).bind(s.node.op->name(), node_kinds()[kind].calls(s, tiles), args);
+    return as_cuda(d).bind(range_name(s.node), node_kinds()[kind].calls(s, tiles), args);
   }
 };
 

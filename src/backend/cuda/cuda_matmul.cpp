@@ -198,15 +198,17 @@ int64_t matmul_workspace(const Site& s) {
 
 class MatmulKernel final : public Kernel {
  public:
-  MatmulKernel(CudaDevice& device, std::unique_ptr<CudaMatmul> matmul) : device_(device), matmul_(std::move(matmul)) {}
+  MatmulKernel(CudaDevice& device, std::string name, std::unique_ptr<CudaMatmul> matmul)
+      : device_(device), name_(std::move(name)), matmul_(std::move(matmul)) {}
   void run(Stream& stream) override {
     device_.enter();
-    const CudaRange range(device_.api(), "matmul");
+    const CudaRange range(device_.api(), name_.c_str());
     matmul_->run(as_cuda(stream).handle());
   }
 
  private:
   CudaDevice& device_;
+  const std::string name_;
   std::unique_ptr<CudaMatmul> matmul_;
 };
 
@@ -229,7 +231,7 @@ std::unique_ptr<Kernel> bind_matmul(Device& d, const Site& s, const KernelArgs& 
   if (!matmul)
     return bind_fallback(device, s, args, "cuBLASLt",
                          fmt::format("no algorithm within {} bytes of workspace", args.workspace.bytes));
-  return std::make_unique<MatmulKernel>(device, std::move(matmul));
+  return std::make_unique<MatmulKernel>(device, range_name(s.node), std::move(matmul));
 }
 
 // --- a product and the chain behind it
@@ -303,10 +305,10 @@ std::unique_ptr<Kernel> bind_matmul_chain(Device& d, const Site& s, const Kernel
       // Whether the library has an algorithm is known on the card only; every epilogue can be done without it.
       auto matmul = CudaMatmul::make_if_offered(device, p->spec, at);
       if (!matmul) continue;
-      head = std::make_unique<MatmulKernel>(device, std::move(matmul));
+      head = std::make_unique<MatmulKernel>(device, range_name(s.node), std::move(matmul));
     }
     if (!c.loop) return head;
-    return in_order(std::move(head), device.bind("fused", loop_calls(make_nest(*c.loop), LaunchStyle::wide),
+    return in_order(std::move(head), device.bind(range_name(s.node), loop_calls(make_nest(*c.loop), LaunchStyle::wide),
                                                  loop_args(c, args, head_bytes)));
   }
   throw DeviceError(fmt::format("cuda: cuBLASLt {} has no algorithm for the epilogue of {}{}{}",

@@ -9,6 +9,10 @@
 
 namespace lathe {
 
+std::string range_name(const Node& n) {
+  return n.origin.empty() ? std::string(n.op->name()) : fmt::format("{} {}", n.op->name(), n.origin);
+}
+
 int cuda_data_type(DType t) {
   switch (t) {
     case DType::f32: return cuda::kR32F;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "backend/backend.h"
 #include "backend/cuda/cuda_abi.h"
@@ -9,6 +10,8 @@
 
 namespace lathe {
 
+// What profilers show of a node: "conv2d_dx conv1".
+std::string range_name(const Node&);
 int cuda_data_type(DType);   // cuda::DataType; -1: none
 int cudnn_data_type(DType);  // cuda::DnnDataType; -1: none
 // LATHE_TF32=1: f32 products may run on tensor cores with inputs rounded to TF32. Faster, not what the reference

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "backend/kernels/render_scalar.h"
 #include "base/checked.h"
@@ -12,24 +13,40 @@
 namespace lathe {
 namespace {
 
-constexpr int64_t kAttentionRows = 16;  // rows of a group, as in the text
 constexpr int kAttentionGroup = 64;
-constexpr int64_t kMostBytes = 256;  // of one padded row: then the tiles fit 32 KB of local memory
 constexpr int64_t kMostAttentionRows = int64_t{1} << 30;
 
-int64_t padded(int64_t width) { return round_up(width, 16); }
+// BLOCK and PADDED of the text: six tiles of that size and two of scores fit 32 KB of local memory.
+struct HeadTiles {
+  int64_t block, padded;
+};
+std::optional<HeadTiles> head_tiles(const TensorType& q) {
+  constexpr int64_t kTileBytes = 4096;
+  const int64_t row = size_of(compute_type(q.dtype));
+  for (const HeadTiles t : {HeadTiles{16, round_up(q.shape[3], 16)}, HeadTiles{8, round_up(q.shape[3], 32)}})
+    if (t.block * t.padded * row <= kTileBytes) return t;
+  return std::nullopt;
+}
 
 // `part`: WITH_..., `kernel`: its name in the text.
 KernelCall make_call(const char* part, const std::string& kernel, const TensorType& q, const AttentionParams& p,
                      const ProductTiles& tiles) {
   const int64_t length = q.shape[2], width = q.shape[3];
   const bool narrow = tiles.style == LaunchStyle::narrow;
-  const std::string type(device_type(q.dtype));
-  std::string defines =
-      fmt::format("#define {}\n#define REAL {}\n#define WIDTH {}\n#define PADDED {}\n#define SCALE {}\n", part, type,
-                  width, padded(width), device_literal(q.dtype, p.scale));
+  const DType computed = compute_type(q.dtype);
+  const auto [block, padded] = *head_tiles(q);
+  const std::string type(device_type(computed));
+  std::string defines = fmt::format(
+      "#define {}\n#define REAL {}\n#define WIDTH {}\n#define BLOCK {}\n#define PADDED {}\n#define SCALE {}\n", part,
+      type, width, block, padded, device_literal(computed, p.scale));
+  if (q.dtype != computed) {
+    LATHE_CHECK(!narrow, "attention of {}", to_string(q.dtype));
+    defines += fmt::format("#define STORED {}\n#define VALUE(x) {}\n#define ROUNDED(x) {}\n", device_type(q.dtype),
+                           device_load(q.dtype, computed, "(x)"), device_store(q.dtype, computed, "(x)"));
+  }
   if (narrow) {
-    const int lanes = std::clamp<int>(tiles.vector_bytes / static_cast<int>(size_of(q.dtype)), 2, 16);
+    const int lanes =
+        std::clamp<int>(tiles.vector_bytes / static_cast<int>(size_of(computed)), 2, static_cast<int>(block));
     defines += fmt::format(
         "#define NARROW\n#define VECTOR {0}{1}\n#define LOAD vload{1}\n#define STORE vstore{1}\n#define LANES {1}\n",
         type, lanes);
@@ -40,9 +57,9 @@ KernelCall make_call(const char* part, const std::string& kernel, const TensorTy
   call.name = kernel + suffix;
   call.source = fmt::format("{}#define NAME(x) x##{}\n{}", defines, suffix, kernel_text::attention);
   for (const char* macro :
-       {part, "REAL", "WIDTH", "PADDED", "SCALE", "NARROW", "VECTOR", "LOAD", "STORE", "LANES", "NAME"})
+       {part, "REAL", "WIDTH", "BLOCK", "PADDED", "SCALE", "NARROW", "VECTOR", "LOAD", "STORE", "LANES", "NAME"})
     call.source += fmt::format("#undef {}\n", macro);
-  call.groups = {ceil_div(length, kAttentionRows), q.shape[0] * q.shape[1], 1};
+  call.groups = {ceil_div(length, block), q.shape[0] * q.shape[1], 1};
   call.group_size = narrow ? 1 : kAttentionGroup;
   return call;
 }
@@ -51,29 +68,28 @@ KernelCall make_call(const char* part, const std::string& kernel, const TensorTy
 
 std::string attention_reason(ArgTypes in) {
   const TensorType& q = in[1].shape.ndim() == 4 ? in[1] : in[0];
-  if (padded(q.shape[3]) * size_of(q.dtype) > kMostBytes)
+  if (!head_tiles(q))
     return fmt::format("heads of {} x {}: tiles would not fit 32 KB of local memory", q.shape[3], to_string(q.dtype));
   return q.shape[2] < kMostAttentionRows ? "" : "too long a sequence";
 }
 
 std::vector<KernelCall> attention_calls(const Node& n, ArgTypes in, ArgTypes out, const ProductTiles& tiles) {
   const auto& p = n.get<AttentionParams>();
-  const DType t = in[0].dtype;
   const bool forward = n.is("attention");
   const TensorType& q = forward ? in[0] : in[1];
   LATHE_CHECK(out[0].numel() > 0, "an empty head");
   std::vector<KernelCall> calls;
   if (forward) {
     calls.push_back(make_call("WITH_FORWARD", "attention", q, p, tiles));
-    calls[0].args = {out_arg(0, t), out_arg(1, t)};
+    calls[0].args = {out_arg(0, q.dtype), out_arg(1, out[1].dtype)};
   } else {
     calls.push_back(make_call("WITH_QUERY_GRAD", "attention_grad", q, p, tiles));
-    calls[0].args = {out_arg(0, t)};
+    calls[0].args = {out_arg(0, q.dtype)};
     calls.push_back(make_call("WITH_KEY_GRAD", "attention_grad", q, p, tiles));
-    calls[1].args = {out_arg(1, t), out_arg(2, t)};
+    calls[1].args = {out_arg(1, q.dtype), out_arg(2, q.dtype)};
   }
   for (KernelCall& call : calls) {
-    for (size_t i = 0; i < in.size(); ++i) call.args.push_back(in_arg(static_cast<int>(i), t));
+    for (size_t i = 0; i < in.size(); ++i) call.args.push_back(in_arg(static_cast<int>(i), in[i].dtype));
     call.args.push_back(integer_arg(q.shape[2]));
     call.args.push_back(integer_arg(p.causal ? 1 : 0));
   }

@@ -228,8 +228,8 @@ std::vector<NodeRow> node_rows() {
   add("attention", {"attention", "attention_grad"});
   add("pool", {"max_pool", "max_pool_grad", "max_pool_pick", "avg_pool", "avg_pool_grad"});
   add("index", {"iota", "gather", "arg_max", "random_uniform", "scatter_add"});
-  add("widened", {"matmul", "conv2d", "conv2d_dx", "conv2d_dw", "attention", "attention_grad", "max_pool", "max_pool_grad",
-                  "max_pool_pick", "avg_pool", "avg_pool_grad", "arg_max", "scatter_add"});
+  add("widened", {"matmul", "conv2d", "conv2d_dx", "conv2d_dw", "attention", "attention_grad", "max_pool",
+                  "max_pool_grad", "max_pool_pick", "avg_pool", "avg_pool_grad", "arg_max", "scatter_add"});
   add("widened_chain", {"fused"});
   add("copy", {"transpose", "slice", "pad", "concat", "reshape"});
   return rows;
@@ -259,10 +259,19 @@ std::vector<Product> direct_products(const Site& s) {
 }
 }  // namespace
 
-int64_t direct_product_workspace(const Site& s) { return product_bytes<direct_products>(s); }
+namespace {
+bool is_attention(const Site& s) { return s.node.is("attention") || s.node.is("attention_grad"); }
+}  // namespace
 
-std::vector<KernelCall> direct_product_calls(const Site& s, const ProductTiles& tiles) {
-  return calls_of_products<direct_products>(s, tiles);
+std::string direct_reason(const Site& s) {
+  if (std::string reason = check_types(s); !reason.empty()) return reason;
+  return is_attention(s) ? attention_reason(s.in) : "";
+}
+
+int64_t direct_workspace(const Site& s) { return is_attention(s) ? 0 : product_bytes<direct_products>(s); }
+
+std::vector<KernelCall> direct_calls(const Site& s, const ProductTiles& tiles) {
+  return is_attention(s) ? calls_of_attention(s, tiles) : calls_of_products<direct_products>(s, tiles);
 }
 
 std::vector<KernelCall> node_calls(const Site& s, const ProductTiles& tiles) {

@@ -46,10 +46,11 @@ std::vector<KernelTable::Row> node_candidates() {
   return rows;
 }
 
-// matmul and convolutions on operands as they are stored, in 16 bits too, in the wide form: their one workspace is that
-// of sums that were split. InternalError for other nodes.
-int64_t direct_product_workspace(const Site&);
-std::vector<KernelCall> direct_product_calls(const Site&, const ProductTiles&);
+// matmul, convolutions and attention on operands as they are stored, in 16 bits too, in the wide form: the one
+// workspace is that of sums that were split. InternalError for other nodes.
+std::string direct_reason(const Site&);  // "" or why there is none
+int64_t direct_workspace(const Site&);
+std::vector<KernelCall> direct_calls(const Site&, const ProductTiles&);
 
 // The calls of the first kind that accepts the node; InternalError where none does.
 std::vector<KernelCall> node_calls(const Site&, const ProductTiles&);
