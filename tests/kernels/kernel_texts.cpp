@@ -1,11 +1,12 @@
-// kernel_texts FILE.cu FILE.json [recipes]: writes the wide (GPU) form of every kernel in the common dialect, and what NVRTC is
-// given with it. Needs no device. tests/kernels/nvrtc.py compiles the result.
+// kernel_texts FILE.cu FILE.json [recipes]: writes the wide (GPU) form of every kernel in the common dialect, and what
+// NVRTC is given with it. Needs no device. tests/kernels/nvrtc.py compiles the result.
 //
-// Texts come from two sides. Those of the opencl backend: every sample of every op in every float type, the recipes and the
-// benchmarks' workloads. Those of the cuda backend: the recipes and workloads in f32, bf16 and f16, bound to a device as in
-// a run, with its libraries, without them, with a cuBLASLt that offers no epilogue, and with libraries that have nothing to
-// offer: what the library of kernels was asked to compile then. Some texts also for a grid laid along x. With "recipes", only
-// those of the recipes. It fails where a recipe contributes no kernel; data need not be on the machine.
+// Texts come from two sides. Those of the opencl backend: every sample of every op in every float type, the recipes and
+// the benchmarks' workloads. Those of the cuda backend: the recipes and workloads in f32, bf16 and f16, bound to a
+// device as in a run, with its libraries, without them, with a cuBLASLt that offers no epilogue, and with libraries
+// that have nothing to offer: what the library of kernels was asked to compile then. Some texts also for a grid laid
+// along x. With "recipes", only those of the recipes. It fails where a recipe contributes no kernel; data need not be
+// on the machine.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -104,7 +105,8 @@ DataSpec data_of(std::string_view recipe, const Recipe& r) {
                        d.eval);
   };
   if (text(found) != text(listed->spec))
-    throw DeviceError(fmt::format("recipe {}: kFetchedData has {}, the data are {}", recipe, text(listed->spec), text(found)));
+    throw DeviceError(
+        fmt::format("recipe {}: kFetchedData has {}, the data are {}", recipe, text(listed->spec), text(found)));
   return found;
 }
 
@@ -124,12 +126,14 @@ const FamilyRecipe kFamilyRecipes[] = {
      "gpt_tiny",
      {"model.norm=rms", "model.positions=rotary", "model.mlp=swiglu", "model.kv_heads=2", "model.bias=false",
       "model.tied=false"}},
+    {"gpt with heads of 128", "gpt_tiny", {"model.layers=1", "model.heads=2", "model.width=256"}},
 };
 
 using Use = void (*)(const ProgramSet&, const Target&, const std::string& user, Texts&);
 
 // The Programs of all recipes and workloads for a target, in one precision.
-void use_recipes(const Target& target, const KernelTable& kernels, DType precision, bool benches, Use use, Texts& texts) {
+void use_recipes(const Target& target, const KernelTable& kernels, DType precision, bool benches, Use use,
+                 Texts& texts) {
   const auto planned = [&](std::vector<Step> steps, const std::string& user) {
     std::vector<Graph> graphs;
     for (Step& s : steps) graphs.push_back(run_pipeline(std::move(s.graph), {target, precision}));
@@ -174,7 +178,8 @@ void use_opencl(const ProgramSet& set, const Target& target, const std::string& 
   tiles.style = LaunchStyle::wide;
   for (const Program& p : set.programs)
     for (const Launch& l : p.launches)
-      for (const KernelCall& call : node_calls({l.node, l.in, l.out, target}, tiles)) texts.add(call.source, call.name, user);
+      for (const KernelCall& call : node_calls({l.node, l.in, l.out, target}, tiles))
+        texts.add(call.source, call.name, user);
 }
 
 void use_sample(const OpDef& op, Sample s, DType t, const Target& target, Texts& texts) {
@@ -235,7 +240,8 @@ cuda::Api without_offers(cuda::Api api) {
   api.cublasLtMatmulAlgoGetHeuristic = [](cuda::LtHandle, cuda::LtMatmulDesc, cuda::LtLayout, cuda::LtLayout,
                                           cuda::LtLayout, cuda::LtLayout, cuda::LtPreference, int,
                                           cuda::LtHeuristicResult*, int*) { return int{cuda::kLtNotSupported}; };
-  api.cudnnBackendGetAttribute = [](cuda::DnnDescriptor d, int name, int type, int64_t wanted, int64_t* count, void* data) {
+  api.cudnnBackendGetAttribute = [](cuda::DnnDescriptor d, int name, int type, int64_t wanted, int64_t* count,
+                                    void* data) {
     if (name != cuda::kHeurResults) return simulator.cudnnBackendGetAttribute(d, name, type, wanted, count, data);
     *count = 0;
     return int{cuda::kDnnSuccess};
@@ -282,7 +288,8 @@ int write_texts(const char* source, const char* list, bool all_kernels) {
   if (all_kernels)
     for (const OpDef* op : registry().all())
       for (const Sample& sample : op->samples())
-        for (const DType t : {DType::f32, DType::f64, DType::f16, DType::bf16}) use_sample(*op, sample, t, opencl, texts);
+        for (const DType t : {DType::f32, DType::f64, DType::f16, DType::bf16})
+          use_sample(*op, sample, t, opencl, texts);
   constexpr DType kPrecisions[] = {DType::f32, DType::bf16, DType::f16};
   for (const DType t : kPrecisions) use_recipes(opencl, opencl_kernels(), t, all_kernels, use_opencl, texts);
   const size_t common = texts.size();
@@ -295,7 +302,8 @@ int write_texts(const char* source, const char* list, bool all_kernels) {
   for (const std::vector<cuda::Api>& alike : cards) {
     bound_to = alike;
     Target target = CudaBackend(&bound_to[0]).target({});
-    target.library_workspace = int64_t{32} << 20;  // as on Hopper: the simulator's cuDNN has one engine, which may want it
+    target.library_workspace = int64_t{32}
+                               << 20;  // as on Hopper: the simulator's cuDNN has one engine, which may want it
     for (const DType t : kPrecisions) use_recipes(target, cuda_kernels(), t, all_kernels, use_cuda, texts);
   }
   if (const auto reports = sim::take_reports(); !reports.empty()) throw DeviceError(reports[0]);
