@@ -3,10 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+
+#include "data/moments.h"
 
 namespace lathe::data {
 namespace {
+
+constexpr int64_t kMostMaskValues = 256;  // of a byte
 
 Shape image_shape(const Shape& s) {
   LATHE_USER_CHECK(s.ndim() >= 1 && s.ndim() <= 3 && s.numel() > 0,
@@ -15,53 +20,168 @@ Shape image_shape(const Shape& s) {
   return s.ndim() == 2 ? Shape{s[0], s[1], 1} : Shape{1, s[0], 1};
 }
 
-class ArraySource final : public Source {
- public:
-  ArraySource(std::span<const std::byte> x, DType type, const Shape& sample, std::span<const int32_t> labels,
-              int64_t classes)
-      : x_(x), labels_(labels), classes_(classes) {
-    fields_[0] = {"x", {type, image_shape(sample)}};
-    fields_[1] = {"label", {DType::i32, {}}};
-    const auto count = static_cast<int64_t>(labels.size()), bytes = static_cast<int64_t>(x.size());
-    LATHE_USER_CHECK(count > 0, "array_source: expected at least one sample, got none");
-    LATHE_USER_CHECK(bytes / count == fields_[0].type.bytes() && bytes % count == 0,
-                     "array_source: expected {} elements for each of {} labels, got {} elements in all", sample.numel(),
-                     count, bytes / size_of(type));
-    const auto bad = std::ranges::find_if(labels, [&](int32_t l) { return l < 0 || l >= classes; });
-    LATHE_USER_CHECK(bad == labels.end(), "array_source: expected labels below {}, got {} for sample {}", classes, *bad,
-                     bad - labels.begin());
-  }
+template <class T>
+std::span<const T> as_array(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
 
-  int64_t size() const override { return static_cast<int64_t>(labels_.size()); }
-  std::span<const Field> fields() const override { return fields_; }
-  void read(int64_t index, SampleSpans fields) const override {
-    const size_t bytes = fields[0].size(), at = static_cast<size_t>(index);
-    std::memcpy(fields[0].data(), x_.data() + at * bytes, bytes);
-    std::memcpy(fields[1].data(), &labels_[at], sizeof(int32_t));
-  }
-  int64_t classes() const override { return classes_; }
-  std::string description() const override {
-    return fmt::format("{} samples of {} in memory, {} classes", size(), to_string(fields_[0].type), classes_);
-  }
-  int64_t resident_bytes() const override { return 0; }  // they are the caller's
-
- private:
-  std::span<const std::byte> x_;
-  std::span<const int32_t> labels_;
-  int64_t classes_;
-  Field fields_[2];
-};
+// UserError with the sample of the first that is none of the classes; `each`: elements of a sample.
+template <class T>
+void check_classes(std::span<const T> all, int64_t classes, int64_t each, const char* what) {
+  const auto bad = std::ranges::find_if(all, [&](int64_t v) { return v < 0 || v >= classes; });
+  LATHE_USER_CHECK(bad == all.end(), "array_source: expected {} below {}, got {} for sample {}", what, classes,
+                   int64_t{*bad}, (bad - all.begin()) / each);
+}
 
 }  // namespace
 
+ArrayTarget ArrayTarget::classes(std::span<const int32_t> labels, int64_t classes) {
+  ArrayTarget t;
+  t.bytes_ = std::as_bytes(labels);
+  t.number_ = classes;
+  return t;
+}
+
+ArrayTarget ArrayTarget::values(std::span<const float> values, int64_t each) {
+  ArrayTarget t;
+  t.kind_ = Target::value;
+  t.bytes_ = std::as_bytes(values);
+  t.number_ = each;
+  return t;
+}
+
+ArrayTarget ArrayTarget::masks(std::span<const uint8_t> pixels, int64_t classes) {
+  ArrayTarget t;
+  t.kind_ = Target::mask;
+  t.bytes_ = std::as_bytes(pixels);
+  t.number_ = classes;
+  return t;
+}
+
+ArrayTarget ArrayTarget::images(std::span<const uint8_t> pixels) {
+  ArrayTarget t;
+  t.kind_ = Target::image;
+  t.bytes_ = std::as_bytes(pixels);
+  return t;
+}
+
+class ArraySource final : public Source {
+ public:
+  ArraySource(std::span<const std::byte> x, DType type, const Shape& sample, const ArrayTarget& y)
+      : x_(x), y_(y.bytes_), target_(y.kind_), classes_(y.number_) {
+    fields_[0] = {"x", {type, image_shape(sample)}};
+    LATHE_USER_CHECK(y.number_ > 0, "array_source: expected at least one {}, got {}",
+                     target_ == Target::value ? "number per sample" : "class", y.number_);
+    fields_[1] = target_field();
+    const int64_t each = fields_[1].type.bytes(), bytes = static_cast<int64_t>(x.size());
+    size_ = static_cast<int64_t>(y_.size()) / each;
+    LATHE_USER_CHECK(!y_.empty(), "array_source: expected at least one sample, got none");
+    LATHE_USER_CHECK(static_cast<int64_t>(y_.size()) % each == 0,
+                     "array_source: expected {} elements of the {} for each sample, got {} in all",
+                     fields_[1].type.numel(), words(),
+                     static_cast<int64_t>(y_.size()) / size_of(fields_[1].type.dtype));
+    LATHE_USER_CHECK(bytes / size_ == fields_[0].type.bytes() && bytes % size_ == 0,
+                     "array_source: expected {} elements for each of {} {}, got {} elements in all", sample.numel(),
+                     size_, words(), bytes / size_of(type));
+    check_targets();
+  }
+
+  int64_t size() const override { return size_; }
+  std::span<const Field> fields() const override { return fields_; }
+  void read(int64_t index, SampleSpans fields) const override {
+    LATHE_CHECK(index >= 0 && index < size_, "sample {} of {}", index, size_);
+    const size_t bytes = fields[0].size(), each = fields[1].size(), at = static_cast<size_t>(index);
+    std::memcpy(fields[0].data(), x_.data() + at * bytes, bytes);
+    if (target_ != Target::value) {
+      std::memcpy(fields[1].data(), y_.data() + at * each, each);
+      return;
+    }
+    const std::span<const float> values = as_array<float>(y_.subspan(at * each, each));
+    for (size_t i = 0; i < values.size(); ++i) {
+      const auto v = static_cast<float>((values[i] - units_.mean) / units_.scale);
+      std::memcpy(fields[1].data() + i * sizeof v, &v, sizeof v);
+    }
+  }
+  int64_t classes() const override { return classes_; }
+  std::string description() const override {
+    return fmt::format("{} samples of {} in memory, {} {}", size_, to_string(fields_[0].type), classes_,
+                       target_ == Target::value   ? "numbers each"
+                       : target_ == Target::image ? "channels"
+                                                  : "classes");
+  }
+  int64_t resident_bytes() const override { return 0; }  // they are the caller's
+  TargetUnits target_units() const override { return units_; }
+
+ private:
+  // Plural, for errors.
+  const char* words() const {
+    switch (target_) {
+      case Target::label: return "labels";
+      case Target::value: return "values";
+      case Target::mask: return "masks";
+      case Target::image: return "images";
+    }
+    return "";
+  }
+
+  Field target_field() {
+    const TensorType& x = fields_[0].type;
+    switch (target_) {
+      case Target::label: return {"label", {DType::i32, {}}};
+      case Target::value: return {"target", {DType::f32, {classes_}}};
+      case Target::mask:
+        LATHE_USER_CHECK(classes_ <= kMostMaskValues, "array_source: expected at most {} classes of masks, got {}",
+                         kMostMaskValues, classes_);
+        return {"mask", {DType::u8, {x.shape[0], x.shape[1]}}};
+      case Target::image:
+        LATHE_USER_CHECK(x.dtype == DType::u8, "array_source: expected samples of bytes for images, got {}",
+                         to_string(x.dtype));
+        classes_ = x.shape[2];
+        return {"clean", x};
+    }
+    return {};
+  }
+
+  void check_targets() {
+    if (target_ == Target::label) check_classes(as_array<int32_t>(y_), classes_, 1, "labels");
+    if (target_ == Target::mask)
+      check_classes(as_array<uint8_t>(y_), classes_, fields_[1].type.numel(), "classes of pixels");
+    if (target_ != Target::value) return;
+    const std::span<const float> values = as_array<float>(y_);
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double v = values[i];
+      LATHE_USER_CHECK(std::isfinite(v), "array_source: expected finite values, number {} is none", i);
+      sum += v;
+      squares += v * v;
+    }
+    const auto n = static_cast<double>(values.size());
+    units_ = {sum / n, deviation(sum, squares, n)};
+  }
+
+  std::span<const std::byte> x_, y_;
+  Target target_;
+  int64_t classes_, size_ = 0;
+  TargetUnits units_;
+  Field fields_[2];
+};
+
+std::shared_ptr<const Source> array_source(std::span<const float> x, const Shape& sample, const ArrayTarget& y) {
+  return std::make_shared<ArraySource>(std::as_bytes(x), DType::f32, sample, y);
+}
+
+std::shared_ptr<const Source> array_source(std::span<const uint8_t> x, const Shape& sample, const ArrayTarget& y) {
+  return std::make_shared<ArraySource>(std::as_bytes(x), DType::u8, sample, y);
+}
+
 std::shared_ptr<const Source> array_source(std::span<const float> x, const Shape& sample,
                                            std::span<const int32_t> labels, int64_t classes) {
-  return std::make_shared<ArraySource>(std::as_bytes(x), DType::f32, sample, labels, classes);
+  return array_source(x, sample, ArrayTarget::classes(labels, classes));
 }
 
 std::shared_ptr<const Source> array_source(std::span<const uint8_t> x, const Shape& sample,
                                            std::span<const int32_t> labels, int64_t classes) {
-  return std::make_shared<ArraySource>(std::as_bytes(x), DType::u8, sample, labels, classes);
+  return array_source(x, sample, ArrayTarget::classes(labels, classes));
 }
 
 }  // namespace lathe::data

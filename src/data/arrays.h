@@ -7,14 +7,36 @@
 
 namespace lathe::data {
 
+// What is to be predicted of each sample, in the order of the samples. Points to the caller's memory.
+class ArrayTarget {
+ public:
+  static ArrayTarget classes(std::span<const int32_t> labels, int64_t classes);  // each in [0, classes)
+  // `each` finite numbers per sample, in units of one's own: training standardises them, results are in these units.
+  static ArrayTarget values(std::span<const float> values, int64_t each = 1);
+  // A class in [0, classes) for each pixel, row by row; at most 256 classes.
+  static ArrayTarget masks(std::span<const uint8_t> pixels, int64_t classes);
+  static ArrayTarget images(std::span<const uint8_t> pixels);  // of the same shape as a sample, which must be pixels
+
+ private:
+  friend class ArraySource;
+  Target kind_ = Target::label;
+  std::span<const std::byte> bytes_;
+  int64_t number_ = 1;  // classes, or values of each sample
+};
+
 // `x` holds the samples one after another, each of the shape `sample`: [H, W, C], [H, W] (one channel) or [n] (plain
-// numbers); `labels` has the class of each, in [0, classes). Nothing is copied: both arrays must stay as they are while
-// the source is in use. UserError where sizes do not fit or a label is out of range.
+// numbers). Nothing is copied: all arrays must stay as they are while the source is in use. UserError where sizes do
+// not fit, or a target is out of range.
 //
 // Floats go into the network as they are.
+std::shared_ptr<const Source> array_source(std::span<const float> x, const Shape& sample, const ArrayTarget&);
+// Pixels are normalised and augmented as the recipe says.
+std::shared_ptr<const Source> array_source(std::span<const uint8_t> x, const Shape& sample, const ArrayTarget&);
+
+// The same with ArrayTarget::classes(labels, classes).
 std::shared_ptr<const Source> array_source(std::span<const float> x, const Shape& sample,
                                            std::span<const int32_t> labels, int64_t classes);
-// Pixels are normalised and augmented as the recipe says.
+// The same for pixels.
 std::shared_ptr<const Source> array_source(std::span<const uint8_t> x, const Shape& sample,
                                            std::span<const int32_t> labels, int64_t classes);
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 
 namespace lathe::data {
@@ -49,6 +50,76 @@ TEST(Arrays, WhatDoesNotFitIsRefused) {
   EXPECT_NE(error_of({1, 2}, {2}, {-1}).find("got -1 for sample 0"), std::string::npos);
   EXPECT_NE(error_of({}, {2}, {}).find("at least one sample"), std::string::npos);
   EXPECT_NE(error_of({1, 2}, {}, {0}).find("1 to 3 axes"), std::string::npos);
+}
+
+template <class X>
+std::string error_with(const std::vector<X>& x, const Shape& sample, const ArrayTarget& y) {
+  try {
+    array_source(std::span<const X>(x), sample, y);
+  } catch (const UserError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(Arrays, ValuesAreStandardised) {
+  const std::vector<float> x{1, 2, 3, 4, 5, 6}, y{10, 30, 20, 40, 10, 70};
+  const auto source = array_source(x, {2}, ArrayTarget::values(y, 2));
+  EXPECT_EQ(source->size(), 3);
+  EXPECT_EQ(source->classes(), 2);
+  EXPECT_EQ(source->fields()[1].type, (TensorType{DType::f32, {2}}));
+  const TargetUnits u = source->target_units();
+  EXPECT_DOUBLE_EQ(u.mean, 30);
+  EXPECT_NEAR(u.scale, std::sqrt(2600.0 / 6), 1e-9);
+  float sample[2], target[2];
+  const std::span<std::byte> spans[] = {std::as_writable_bytes(std::span(sample)),
+                                        std::as_writable_bytes(std::span(target))};
+  source->read(2, spans);
+  EXPECT_EQ(sample[1], 6);
+  EXPECT_NEAR(target[0] * u.scale + u.mean, 10, 1e-4);
+  EXPECT_NEAR(target[1] * u.scale + u.mean, 70, 1e-4);
+  // All equal: no division by nothing.
+  EXPECT_EQ(array_source(x, {2}, ArrayTarget::values(std::vector<float>{7, 7, 7}))->target_units().scale, 1);
+}
+
+TEST(Arrays, MasksAndImagesHaveTheSizeOfTheirSample) {
+  const std::vector<uint8_t> x(2 * 4 * 5 * 3, 9);
+  std::vector<uint8_t> masks(2 * 4 * 5, 1), images = x;
+  masks[25] = 2;
+  images[60] = 100;
+  const auto mask = array_source(x, {4, 5, 3}, ArrayTarget::masks(masks, 3));
+  EXPECT_EQ(mask->fields()[1].type, (TensorType{DType::u8, {4, 5}}));
+  EXPECT_EQ(mask->classes(), 3);
+  std::vector<std::byte> sample(60), target(20), clean(60);
+  const std::span<std::byte> spans[] = {sample, target}, both[] = {sample, clean};
+  mask->read(1, spans);
+  EXPECT_EQ(target[5], std::byte{2});
+  const auto image = array_source(x, {4, 5, 3}, ArrayTarget::images(images));
+  EXPECT_EQ(image->fields()[1].type, image->fields()[0].type);
+  EXPECT_EQ(image->classes(), 3);
+  image->read(1, both);
+  EXPECT_EQ(clean[0], std::byte{100});
+  EXPECT_EQ(sample[0], std::byte{9});
+}
+
+TEST(Arrays, TargetsThatDoNotFitAreRefused) {
+  const std::vector<float> x(6), y(3);
+  const std::vector<uint8_t> pixels(2 * 6), masks{0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 2};
+  const auto expect = [](const std::string& error, const std::string& part) {
+    EXPECT_NE(error.find(part), std::string::npos) << error << " has no " << part;
+  };
+  expect(error_with(x, {2}, ArrayTarget::values(y, 2)), "expected 2 elements of the values for each sample, got 3");
+  expect(error_with(x, {3}, ArrayTarget::values(y)), "expected 3 elements for each of 3 values, got 6");
+  expect(error_with(x, {2}, ArrayTarget::values(y, 0)), "at least one number per sample, got 0");
+  expect(error_with(x, {2}, ArrayTarget::values({})), "at least one sample");
+  expect(error_with(x, {2}, ArrayTarget::values(std::vector<float>{1, 2, INFINITY})), "number 2 is none");
+  expect(error_with(pixels, {2, 3}, ArrayTarget::masks(masks, 2)), "classes of pixels below 2, got 2 for sample 1");
+  expect(error_with(pixels, {2, 3}, ArrayTarget::masks(masks, 300)), "at most 256 classes");
+  expect(error_with(pixels, {2, 3}, ArrayTarget::masks(std::span(masks).first(9), 3)), "expected 6 elements");
+  expect(error_with(pixels, {2, 3}, ArrayTarget::masks(std::span(masks).first(6), 3)),
+         "expected 6 elements for each of 1 masks, got 12");
+  expect(error_with(pixels, {2, 3}, ArrayTarget::images(std::span(masks).first(6))), "each of 1 images");
+  expect(error_with(x, {2}, ArrayTarget::images(masks)), "expected samples of bytes for images, got f32");
 }
 
 }  // namespace

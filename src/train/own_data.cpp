@@ -1,5 +1,7 @@
 #include "train/own_data.h"
 
+#include <cstring>
+
 #include "train/recipe_errors.h"
 
 namespace lathe {
@@ -7,6 +9,44 @@ namespace {
 
 constexpr const char* kFloats = "arrays";
 constexpr const char* kPixels = "pixel_arrays";
+
+// The data.target that field 1 is.
+const char* target_name(const data::Source& s) {
+  const TensorType &x = s.fields()[0].type, &y = s.fields()[1].type;
+  if (y == TensorType{DType::i32, {}}) return "class";
+  if (y.dtype == DType::f32 && y.shape.ndim() == 1) return "value";
+  if (y == TensorType{DType::u8, {x.shape[0], x.shape[1]}}) return "mask";
+  if (y == x && y.dtype == DType::u8) return "image";
+  throw UserError(fmt::format("{}: expected targets of i32 [], f32 [n], u8 [H, W] or u8 as the sample, got {} for {}",
+                              s.description(), to_string(y), to_string(x)));
+}
+
+// A source whose numbers to predict are standardised as those of another one.
+class Rescaled final : public data::Source {
+ public:
+  Rescaled(std::shared_ptr<const Source> whole, data::TargetUnits to)
+      : whole_(std::move(whole)), from_(whole_->target_units()), to_(to) {}
+
+  int64_t size() const override { return whole_->size(); }
+  std::span<const data::Field> fields() const override { return whole_->fields(); }
+  void read(int64_t index, data::SampleSpans fields) const override {
+    whole_->read(index, fields);
+    for (size_t at = 0; at < fields[1].size(); at += sizeof(float)) {
+      float v = 0;
+      std::memcpy(&v, fields[1].data() + at, sizeof v);
+      v = static_cast<float>((v * from_.scale + from_.mean - to_.mean) / to_.scale);
+      std::memcpy(fields[1].data() + at, &v, sizeof v);
+    }
+  }
+  int64_t classes() const override { return whole_->classes(); }
+  std::string description() const override { return whole_->description(); }
+  int64_t resident_bytes() const override { return whole_->resident_bytes(); }
+  data::TargetUnits target_units() const override { return to_; }
+
+ private:
+  std::shared_ptr<const Source> whole_;
+  data::TargetUnits from_, to_;
+};
 
 }  // namespace
 
@@ -16,11 +56,18 @@ Recipe with_own_data(Recipe r, const data::Source& train) {
   const TensorType& sample = train.fields()[0].type;
   LATHE_USER_CHECK((sample.dtype == DType::f32 || sample.dtype == DType::u8) && sample.shape.ndim() == 3,
                    "{}: expected samples of f32 or u8 [H, W, C], got {}", train.description(), to_string(sample));
-  LATHE_USER_CHECK(r.data.target == "class", "data.target: expected \"class\" for arrays, got \"{}\"", r.data.target);
+  const char* target = target_name(train);
+  LATHE_USER_CHECK(r.data.target == target || r.data.target == "class",
+                   "data.target: expected \"{}\" for {}, got \"{}\"", target, train.description(), r.data.target);
+  r.data.target = target;
   r.data.source = sample.dtype == DType::f32 ? kFloats : kPixels;
   r.data.path.clear();
   r.data.shape = sample.shape.to_ints();
-  r.data.classes = train.classes();
+  if (r.data.target != "image") r.data.classes = train.classes();
+  if (r.data.target == "value") {
+    r.data.target_mean = train.target_units().mean;
+    r.data.target_scale = train.target_units().scale;
+  }
   r.data.train_samples = r.data.test_samples = 0;
   validate(r);
   return r;
@@ -32,9 +79,13 @@ Dataset own_dataset(const Recipe& r, std::shared_ptr<const data::Source> train,
   out.spec = own_data_spec(r);
   out.resident_bytes = train->resident_bytes();
   if (eval) {
-    LATHE_USER_CHECK(eval->fields()[0].type == out.spec.sample && eval->classes() == out.spec.classes,
+    const std::span<const data::Field> fields = eval->fields();
+    LATHE_USER_CHECK(fields[0].type == out.spec.sample && eval->classes() == out.spec.classes,
                      "{}: expected samples of {} with {} classes as for training, got {} with {}", eval->description(),
-                     to_string(out.spec.sample), out.spec.classes, to_string(eval->fields()[0].type), eval->classes());
+                     to_string(out.spec.sample), out.spec.classes, to_string(fields[0].type), eval->classes());
+    LATHE_USER_CHECK(fields[1].type == out.spec.target, "{}: expected targets of {} as for training, got {}",
+                     eval->description(), to_string(out.spec.target), to_string(fields[1].type));
+    if (r.data.target == "value") eval = std::make_shared<Rescaled>(std::move(eval), out.spec.units);
     out.resident_bytes += eval->resident_bytes();
     out.eval = std::move(eval);
   } else if (r.data.validation > 0) {
@@ -58,7 +109,16 @@ Dataset own_dataset(const Recipe& r, std::shared_ptr<const data::Source> train,
 DataSpec own_data_spec(const Recipe& r) {
   DataSpec spec;
   spec.sample = {r.data.source == kFloats ? DType::f32 : DType::u8, Shape(r.data.shape)};
-  spec.classes = r.data.classes;
+  const bool image = r.data.target == "image";
+  spec.classes = image ? spec.sample.shape[2] : r.data.classes;
+  if (r.data.target == "value") {
+    spec.target = {DType::f32, {spec.classes}};
+    spec.units = {r.data.target_mean, r.data.target_scale};
+  } else if (r.data.target == "mask") {
+    spec.target = {DType::u8, {spec.sample.shape[0], spec.sample.shape[1]}};
+  } else if (image) {
+    spec.target = spec.sample;
+  }
   return spec;
 }
 
@@ -66,7 +126,7 @@ void refuse_own_data(const Recipe& r) {
   if (is_own_data(r))
     throw UserError(
         fmt::format("data.source: \"{}\" means the arrays of the program that trained this run; only it can "
-                    "open them (predictions by the library's Predictor need none)",
+                    "open them (predictions for other samples, `lathe predict RUN x.npy`, need none)",
                     r.data.source),
         Exit::missing_input);
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "data/arrays.h"
@@ -72,6 +73,73 @@ TEST_F(OwnData, TrainedAndPredicted) {
   EXPECT_THROW(evaluate(options_.out, {}), UserError);
 }
 
+TEST_F(OwnData, NumbersComeInTheUnitsOfTheData) {
+  // 1000 * x + 5000, and 3000: of these the mean is 4000 and the deviation about 1080.
+  std::vector<float> y(2 * 64), shifted_x(2 * 32), shifted_y(2 * 32);
+  for (size_t i = 0; i < 64; ++i) y[2 * i] = 1000 * x_[2 * i] + 5000, y[2 * i + 1] = 3000;
+  // Evaluation data of another mean: errors are told in the same units.
+  for (size_t i = 0; i < 32; ++i) {
+    shifted_x[2 * i] = static_cast<float>(i) / 40, shifted_x[2 * i + 1] = 1;
+    shifted_y[2 * i] = 1000 * shifted_x[2 * i] + 5000, shifted_y[2 * i + 1] = 3000;
+  }
+  options_.train_data = data::array_source(x_, {2}, data::ArrayTarget::values(y, 2));
+  options_.eval_data = data::array_source(shifted_x, {2}, data::ArrayTarget::values(shifted_y, 2));
+  const TrainResult result = train(recipe({"train.epochs=40"}), options_);
+  ASSERT_TRUE(result.evaluation && result.evaluation->rmse);
+  EXPECT_LT(*result.evaluation->rmse, 150);
+  const Recipe stored = load_run_recipe(options_.out, {});
+  EXPECT_EQ(stored.data.target, "value");
+  EXPECT_EQ(stored.data.target_mean, options_.train_data->target_units().mean);
+  EXPECT_EQ(stored.data.target_scale, options_.train_data->target_units().scale);
+
+  Predictor all(options_.out, {.batch = 64});
+  ASSERT_EQ(all.outputs(), 2);
+  std::vector<float> out(2 * 64);
+  all(x_, out);
+  double squares = 0;
+  for (size_t i = 0; i < out.size(); ++i) squares += std::pow(out[i] - y[i], 2);
+  EXPECT_LT(std::sqrt(squares / 128), 150);
+  // Resumed with the same arrays it is the same run.
+  options_.resume = true;
+  EXPECT_TRUE(train(recipe({"train.epochs=40"}), options_).unchanged);
+}
+
+TEST_F(OwnData, PixelsToPixels) {
+  // Bright pixels are the mask; the image is the negative of the sample.
+  std::vector<uint8_t> x(48 * 64), masks(x.size()), images(x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    x[i] = static_cast<uint8_t>(i * 2654435761u >> 13);
+    masks[i] = x[i] > 127;
+    images[i] = static_cast<uint8_t>(255 - x[i]);
+  }
+  const auto unet = [](const std::string& target) {
+    return parse_recipe(R"(
+      model = { family = "unet", channels = [8, 16] }
+      optimizer = { name = "adam", lr = 0.01 }
+      train = { epochs = 10, batch_size = 8 }
+      device.threads = 1
+    )",
+                        "unet.toml", {"data.source=pixel_arrays", "data.target=" + target});
+  };
+  options_.train_data = options_.eval_data = data::array_source(x, {8, 8}, data::ArrayTarget::masks(masks, 2));
+  const TrainResult mask = train(unet("mask"), options_);
+  EXPECT_GT(mask.accuracy, 0.9);
+  Predictor segment(options_.out);
+  EXPECT_EQ(segment.outputs(), 8 * 8 * 2);
+  EXPECT_EQ(segment.sample(), (TensorType{DType::u8, {8, 8, 1}}));
+  // What the recipe says must be what the arrays are.
+  EXPECT_THROW(with_own_data(unet("image"), *options_.train_data), UserError);
+  EXPECT_THROW(with_own_data(recipe(), *options_.train_data), UserError);
+
+  options_.out += "-image";
+  options_.train_data = options_.eval_data = data::array_source(x, {8, 8}, data::ArrayTarget::images(images));
+  const TrainResult image = train(unet("image"), options_);
+  ASSERT_TRUE(image.evaluation && image.evaluation->psnr);
+  EXPECT_GT(*image.evaluation->psnr, *image.evaluation->input_psnr + 3);
+  Predictor restore(options_.out);
+  EXPECT_EQ(restore.outputs(), 8 * 8);
+}
+
 TEST_F(OwnData, HeldOutOrNotEvaluated) {
   options_.eval_data = nullptr;
   const Dataset part =
@@ -94,6 +162,8 @@ TEST_F(OwnData, ResumedWithTheSamePassesOnly) {
 
 TEST_F(OwnData, OtherShapesForEvaluationAreRefused) {
   options_.eval_data = data::array_source(x_, {1, 1, 2}, labels_, 2);
+  EXPECT_THROW(train(recipe(), options_), UserError);
+  options_.eval_data = data::array_source(x_, {2}, data::ArrayTarget::values(std::span(x_).first(64), 1));
   EXPECT_THROW(train(recipe(), options_), UserError);
 }
 

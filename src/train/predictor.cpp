@@ -16,6 +16,7 @@ Predictor::Predictor(const std::string& run, const PredictorOptions& o) : batch_
   options.passes = o.passes;
   const Compiled c = compile(r, data, options);
   sample_ = data.sample;
+  if (c.config.task == Task::regress) units_ = data.units;
   program_ = c.program("predict");
   for (const Port& p : c.set.programs[program_].outputs)
     if (p.name == "logits") outputs_ = p.type.numel() / o.batch;
@@ -45,6 +46,8 @@ void Predictor::run(DType given, std::span<const std::byte> in, std::span<float>
   const std::span<const std::byte> logits = executor_->result("logits");
   LATHE_CHECK(logits.size() == out.size_bytes(), "{} bytes of logits for {}", logits.size(), out.size_bytes());
   std::memcpy(out.data(), logits.data(), logits.size());
+  if (units_.mean == 0 && units_.scale == 1) return;
+  for (float& v : out) v = static_cast<float>(v * units_.scale + units_.mean);
 }
 
 }  // namespace lathe

@@ -29,8 +29,10 @@ class Predictor {  // A run's network, ready to be called.
   int64_t batch() const { return batch_; }              // samples of one call
   int64_t outputs() const { return outputs_; }          // numbers that the net gives for one sample
 
-  // `in`: batch() samples, one after another; `out`: batch() times outputs() numbers, of classifiers the logits (the
-  // largest is the predicted class). Allocates nothing, and keeps no lock when it returns; one call at a time.
+  // `in`: batch() samples, one after another, as the run's source gives them to the net; `out`: batch() times outputs()
+  // numbers. By data.target: class: the logits, the largest is the predicted class; value: the numbers in the units of
+  // the data, as `lathe predict` prints them; mask: logits of the classes for each pixel; image: the pixels, in [0, 1]
+  // but for errors. Allocates nothing, and keeps no lock when it returns; one call at a time.
   // UserError where the sizes or the type of the samples do not fit.
   void operator()(std::span<const float> in, std::span<float> out);
   void operator()(std::span<const uint8_t> in, std::span<float> out);  // the same for nets that take pixels
@@ -41,6 +43,7 @@ class Predictor {  // A run's network, ready to be called.
   TensorType sample_;
   int64_t batch_ = 0, outputs_ = 0;
   size_t program_ = 0;
+  data::TargetUnits units_;
   std::unique_ptr<Executor> executor_;
 };
 

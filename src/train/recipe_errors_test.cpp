@@ -183,7 +183,7 @@ TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
       {"[data]\ntarget = \"mask\"\nsource = \"synthetic\"",
        "a.toml:2:10: model.family: expected \"unet\" for data.target = \"mask\", got \"mlp\""},
       {"[data]\ntarget = \"value\"",
-       "a.toml:2:10: data.target: expected \"csv\", \"npy\" or \"synthetic\" as data.source"},
+       "a.toml:2:10: data.target: expected \"csv\", \"npy\", \"synthetic\" or arrays as data.source"},
       {"[model]\nfamily = \"unet\"", "a.toml:2:10: model.family: expected data.target = \"mask\" or \"image\" for"},
       {"[data]\nlabel = \"x\"", "a.toml:2:9: data.label: has no effect: it is for data.source = \"csv\" only"},
       {"[data]\nnoise = 3", "a.toml:2:9: data.noise: has no effect"},

@@ -74,7 +74,9 @@ constexpr KeyUse kAugmented{
     [](const Recipe& r) { return has_images(r) && (r.data.target == "class" || r.data.target == "value"); },
     "images with data.target = \"class\" or \"value\""};
 constexpr KeyUse kLabelled{[](const Recipe& r) { return !reads(r, "text"); }, "data other than text"};
-constexpr KeyUse kCounted{[](const Recipe& r) { return !reads(r, "text") && has_classes(r); },
+bool has_own_values(const Recipe& r) { return is_own_data(r) && r.data.target == "value"; }
+constexpr KeyUse kOwnValues{has_own_values, "arrays of a program with data.target = \"value\""};
+constexpr KeyUse kCounted{[](const Recipe& r) { return (!reads(r, "text") && has_classes(r)) || has_own_values(r); },
                           "data other than text with data.target = \"class\" or \"mask\""};
 constexpr KeyUse kClasses{has_classes, "data.target = \"class\" or \"mask\""};
 constexpr KeyUse kSized{[](const Recipe& r) { return reads(r, "synthetic") || reads(r, "png") || is_own_data(r); },
@@ -83,9 +85,11 @@ constexpr KeyUse kCsv{[](const Recipe& r) { return reads(r, "csv"); }, "data.sou
 constexpr KeyUse kNumbers{[](const Recipe& r) { return reads(r, "csv") || reads(r, "npy"); },
                           "data.source = \"csv\" or \"npy\""};
 constexpr KeyUse kPng{[](const Recipe& r) { return reads(r, "png"); }, "data.source = \"png\""};
-constexpr KeyUse kNoise{
-    [](const Recipe& r) { return r.data.target == "image" || (r.data.target == "mask" && reads(r, "png")); },
-    "data.target = \"image\", or \"mask\" of data.source = \"png\""};
+constexpr KeyUse kNoise{[](const Recipe& r) {
+                          return (r.data.target == "image" && !is_own_data(r)) ||
+                                 (r.data.target == "mask" && reads(r, "png"));
+                        },
+                        "data.target = \"image\", or \"mask\" of data.source = \"png\""};
 constexpr KeyUse kText{[](const Recipe& r) { return r.data.source == "text"; }, "data.source = \"text\""};
 constexpr KeyUse kTestSet{[](const Recipe& r) { return r.data.validation == 0; }, "data.validation = 0"};
 constexpr KeyUse kMlp{[](const Recipe& r) { return r.model.family == "mlp"; }, "model.family = \"mlp\""};
@@ -219,9 +223,14 @@ constexpr RecipeKey kKeys[] = {
      "csv, npy: numbers get mean 0 and deviation 1, column by column, as on the training samples"},
     {KEY(data.noise), kFree, kWhat, kNoise, range(0, 255), "deviation of the noise on images, of 255"},
     {KEY(data.max_pixels), kFree, kWhat, kPng, range(1, 1 << 28), "png: larger images are left out"},
-    {KEY(data.classes), kFree, kWhat, kCounted, range(1, 1000000), "number of labels"},
+    {KEY(data.classes), kFree, kWhat, kCounted, range(1, 1000000),
+     "number of labels; arrays: or of numbers per sample"},
     {KEY(data.shape), kFree, kWhat, kSized, list(range(1, 65536), 3, 3),
      "height, width, channels of synthetic images, and of those that PNG files are scaled and cropped to"},
+    {KEY(data.target_mean), kFree, kWhat, kOwnValues, range(-1e300, 1e300),
+     "arrays: written by training: the mean of the numbers to predict"},
+    {KEY(data.target_scale), kFree, kWhat, kOwnValues, above(0, 1e300),
+     "arrays: written by training: their deviation; the net predicts (number - mean) / deviation"},
     {KEY(data.train_samples), kFree, kWhat, kAlways, count(0),
      "train on the first n samples; 0: all (synthetic: 4096)"},
     {KEY(data.test_samples), kFree, kWhat, kTestSet, count(0), "test on the first n samples; 0: all (synthetic: 1024)"},
