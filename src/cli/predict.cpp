@@ -1,7 +1,10 @@
-// lathe predict: classes of images, or a text that a model goes on with.
+// lathe predict: classes, values or pictures of samples, or a text that a model goes on with.
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <system_error>
 
 #include "cli/command.h"
@@ -14,7 +17,7 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t kMaxPromptBytes = int64_t{1} << 28;
 
 struct PredictOptions {
-  std::string run, device;
+  std::string run, device, out;
   std::vector<std::string> inputs, sets;
   std::optional<std::string> prompt;
   std::optional<int64_t> tokens, top_k, seed;
@@ -81,10 +84,64 @@ void write_texts(const PredictOptions& o) {
   if (o.json) print_json(all);
 }
 
-void classify_images(const PredictOptions& o) {
+// A file name for the picture of an input, which no other picture has: "dir/cat.png" becomes "cat-mask.png".
+class PictureNames {
+ public:
+  explicit PictureNames(std::string suffix) : suffix_(std::move(suffix)) {}
+
+  std::string next(const std::string& input) {
+    std::string name = input.substr(input.rfind('/') + 1);  // npos + 1 is 0
+    for (const char* extension : {".png", ".pgm", ".ppm"})
+      if (name.ends_with(extension)) name.resize(name.size() - 4);
+    for (char& c : name)
+      if (!std::isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '-' && c != '_') c = '-';
+    std::string file = fmt::format("{}-{}.png", name, suffix_);
+    for (int64_t number = 2; !used_.insert(file).second; ++number)
+      file = fmt::format("{}-{}-{}.png", name, number, suffix_);
+    return file;
+  }
+
+ private:
+  std::string suffix_;
+  std::set<std::string> used_;
+};
+
+// Of the classes that are there.
+std::string shares_text(const std::vector<double>& shares) {
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < shares.size(); ++i)
+    if (shares[i] > 0) parts.push_back(fmt::format("class {} {:.1f} %", i, 100 * shares[i]));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+// One prediction as a row of the table and as JSON; `picture`: where it was written.
+std::string row_of(const Prediction& p, const std::string& picture) {
+  if (!picture.empty()) return p.shares.empty() ? picture : fmt::format("{}  {}", picture, shares_text(p.shares));
+  if (!p.values.empty()) return fmt::format("{:>12.6g}", fmt::join(p.values, " "));
+  return fmt::format("class {:<4} {:5.1f} %{}", p.label, 100 * p.probabilities[static_cast<size_t>(p.label)],
+                     p.name.empty() ? "" : "  " + p.name);
+}
+
+Json json_of(const Prediction& p, const std::string& picture) {
+  Json j{{"input", p.input}};
+  if (!picture.empty()) {
+    j["picture"] = picture;
+    if (!p.shares.empty()) j["shares"] = p.shares;
+  } else if (!p.values.empty()) {
+    j["values"] = p.values;
+  } else {
+    j["label"] = p.label;
+    if (!p.name.empty()) j["name"] = p.name;
+    j["probability"] = p.probabilities[static_cast<size_t>(p.label)];
+    j["probabilities"] = p.probabilities;
+  }
+  return j;
+}
+
+void predict_samples(const PredictOptions& o) {
   const auto refuse = [&](bool given, const char* option) {
     if (given)
-      throw UserError(fmt::format("{}: {} classifies images; it is for text models only", option, o.run), Exit::usage);
+      throw UserError(fmt::format("{}: {} writes no text; it is for text models only", option, o.run), Exit::usage);
   };
   refuse(o.prompt.has_value(), "--prompt");
   refuse(o.tokens.has_value(), "--tokens");
@@ -92,34 +149,47 @@ void classify_images(const PredictOptions& o) {
   refuse(o.top_k.has_value(), "--top-k");
   refuse(o.top_p.has_value(), "--top-p");
   refuse(o.seed.has_value(), "--seed");
-  Json all = Json::array();
-  for (const Prediction& p : predict(o.run, o.inputs, o.all_sets(), {}, o.which())) {
-    if (!p.values.empty()) {
-      if (o.json)
-        all.push_back({{"input", p.input}, {"values", p.values}});
-      else
-        fmt::print("{:<40} {:.6g}\n", p.input, fmt::join(p.values, " "));
-      continue;
+  const std::string target = load_run_recipe(o.run, o.all_sets()).data.target;
+  const bool pixels = target == "mask" || target == "image";
+  if (!o.out.empty() && !pixels)
+    throw UserError(fmt::format("--out: {} predicts no pictures; it is for data.target = \"mask\" or \"image\"", o.run),
+                    Exit::usage);
+  const std::vector<Prediction> all = predict(o.run, o.inputs, o.all_sets(), {}, o.which());
+  const std::string folder = o.out.empty() ? o.run + "/predictions" : o.out;
+  if (pixels) io::make_folder(folder);
+  PictureNames names(target);
+  size_t width = 0;
+  for (const Prediction& p : all) width = std::max(width, p.input.size());
+  Json list = Json::array();
+  for (const Prediction& p : all) {
+    std::string picture;
+    if (!p.picture.empty()) {
+      picture = fmt::format("{}/{}", folder, names.next(p.input));
+      io::replace_file(picture, p.picture);
     }
-    const double best = p.probabilities[static_cast<size_t>(p.label)];
     if (o.json)
-      all.push_back(
-          {{"input", p.input}, {"label", p.label}, {"probability", best}, {"probabilities", p.probabilities}});
+      list.push_back(json_of(p, picture));
     else
-      fmt::print("{:<40} class {:<4} {:5.1f} %\n", p.input, p.label, 100 * best);
+      fmt::print("{:<{}}  {}\n", p.input, std::min<size_t>(width, 60), row_of(p, picture));
   }
-  if (o.json) print_json(all);
+  if (o.json) print_json(list);
 }
 
 }  // namespace
 
 void add_predict(CLI::App& app, int&) {
   auto o = std::make_shared<PredictOptions>();
-  CLI::App* cmd = app.add_subcommand("predict", "Classes or values of samples, or a text that the model goes on with");
+  CLI::App* cmd =
+      app.add_subcommand("predict", "Classes, values or pictures of samples, or a text that the model goes on with");
   cmd->add_option("RUN", o->run, "Run directory")->required();
-  cmd->add_option("INPUT", o->inputs,
-                  "Binary PGM/PPM image, IDX file of images, test:N or test:A-B (of the run's test data); "
-                  "text models: a text file to go on from");
+  cmd->add_option(
+      "INPUT", o->inputs,
+      "PNG, PGM or PPM image, IDX, .npy or .npz file of samples; csv or tsv file where the run's data are one, "
+      "with or without the column to predict; test:N or test:A-B (of the run's test data); text models: a "
+      "text file to go on from");
+  cmd->add_option("--out", o->out,
+                  "Masks and images: folder for the pictures, one PNG file per sample; default: RUN/predictions")
+      ->type_name("DIR");
   cmd->add_option("--prompt", o->prompt, "Text models: the text to go on from; the answer is shown as it is written")
       ->type_name("TEXT");
   cmd->add_option("--tokens", o->tokens, "Text models: bytes to write; default: 500 after --prompt, 64 after a file")
@@ -135,6 +205,8 @@ void add_predict(CLI::App& app, int&) {
   cmd->add_flag("--json", o->json, "Print the result as JSON");
   cmd->footer(
       "Example: lathe predict runs/fashion_mnist-20260101-120000 test:0-9\n"
+      "         lathe predict runs/diamonds-20260101-120000 new.csv --json\n"
+      "         lathe predict runs/clipart_unet-20260101-120000 drawing.png --out masks\n"
       "         lathe predict runs/shakespeare-20260101-120000 --prompt \"KING.\" --temperature 0.7 --top-p 0.95 "
       "--seed 3");
   cmd->callback([o] {
@@ -143,7 +215,7 @@ void add_predict(CLI::App& app, int&) {
     if (is_text_run(o->run, o->all_sets()))
       write_texts(*o);
     else
-      classify_images(*o);
+      predict_samples(*o);
   });
 }
 

@@ -10,13 +10,14 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "data/csv_rows.h"
 #include "data/file.h"
+#include "data/moments.h"
 
 namespace lathe::data {
 namespace {
 
 constexpr int64_t kMaxCsvBytes = int64_t{4} << 30;
-constexpr size_t kMaxColumns = 1 << 20;
 constexpr size_t kMaxWords = 64;  // different ones in a column of features: each becomes a feature
 constexpr size_t kMaxLabels = 65536;
 constexpr int64_t kTestEvery = 5;
@@ -37,106 +38,6 @@ std::optional<double> number_of(std::string_view cell) {
   return value;
 }
 
-std::string_view trimmed(std::string_view cell) {
-  while (!cell.empty() && (cell.front() == ' ' || cell.front() == '\t')) cell.remove_prefix(1);
-  while (!cell.empty() && (cell.back() == ' ' || cell.back() == '\t')) cell.remove_suffix(1);
-  return cell;
-}
-
-char delimiter_of(std::string_view text) {
-  const std::string_view line = text.substr(0, text.find('\n'));
-  const auto count = [&](char c) { return std::count(line.begin(), line.end(), c); };
-  if (count('\t') > 0) return '\t';
-  return count(';') > count(',') ? ';' : ',';
-}
-
-// The cells of one row after another.
-class RowReader {
- public:
-  RowReader(std::string_view text, const std::string& name)
-      : text_(text), name_(name), delimiter_(delimiter_of(text)) {}
-
-  // False at the end. Rows without any character are passed over.
-  bool next() {
-    for (;;) {
-      if (at_ >= text_.size()) return false;
-      first_line_ = line_;
-      cells_.clear();
-      owned_.clear();
-      read_row();
-      if (cells_.size() > 1 || !cells_[0].empty()) return true;
-    }
-  }
-
-  int64_t line() const { return first_line_; }
-  std::span<const std::string_view> cells() const { return cells_; }
-
- private:
-  [[noreturn]] void fail(std::string_view what) const {
-    throw UserError(fmt::format("{}:{}: {} (column {})", name_, line_, what, cells_.size()));
-  }
-
-  void read_row() {
-    for (;;) {
-      cells_.push_back(read_cell());
-      if (cells_.size() > kMaxColumns) fail(fmt::format("expected at most {} columns", kMaxColumns));
-      if (at_ >= text_.size()) return;
-      const char c = text_[at_++];
-      if (c == '\n') {
-        ++line_;
-        return;
-      }
-      if (at_ == text_.size()) {  // a delimiter as the last byte: an empty cell follows
-        cells_.push_back({});
-        return;
-      }
-    }
-  }
-
-  std::string_view read_cell() {
-    if (at_ < text_.size() && text_[at_] == '"') return read_quoted();
-    const size_t begin = at_;
-    while (at_ < text_.size() && text_[at_] != delimiter_ && text_[at_] != '\n') ++at_;
-    std::string_view cell = text_.substr(begin, at_ - begin);
-    if (cell.ends_with('\r')) cell.remove_suffix(1);
-    return trimmed(cell);
-  }
-
-  std::string_view read_quoted() {
-    const size_t begin = ++at_;
-    bool doubled = false;
-    for (;; ++at_) {
-      if (at_ >= text_.size()) fail("a quote is not closed");
-      if (text_[at_] == '\n') ++line_;
-      if (text_[at_] != '"') continue;
-      if (at_ + 1 >= text_.size() || text_[at_ + 1] != '"') break;
-      doubled = true;
-      ++at_;
-    }
-    std::string_view cell = text_.substr(begin, at_ - begin);
-    ++at_;
-    if (at_ < text_.size() && text_[at_] == '\r') ++at_;
-    if (at_ < text_.size() && text_[at_] != delimiter_ && text_[at_] != '\n')
-      fail("expected the end of the cell after a closing quote");
-    if (!doubled) return cell;
-    auto plain = std::make_unique<std::string>();
-    for (size_t i = 0; i < cell.size(); ++i) {
-      *plain += cell[i];
-      if (cell[i] == '"') ++i;
-    }
-    owned_.push_back(std::move(plain));
-    return *owned_.back();
-  }
-
-  std::string_view text_;
-  const std::string& name_;
-  char delimiter_;
-  size_t at_ = 0;
-  int64_t line_ = 1, first_line_ = 1;
-  std::vector<std::string_view> cells_;
-  std::vector<std::unique_ptr<std::string>> owned_;  // cells with quotes inside
-};
-
 std::string_view as_csv_text(const std::vector<std::byte>& bytes) {
   std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
@@ -150,6 +51,11 @@ struct Column {
   double sum = 0, squares = 0, mean = 0, scale = 1;
   int64_t first_feature = 0;
 };
+
+bool is_number_cell(std::string_view cell) { return number_of(cell).has_value(); }
+std::string_view column_name(std::string_view cell) { return cell.substr(0, 100); }
+bool is_feature(const Column& c) { return c.kind == Column::Kind::number || c.kind == Column::Kind::words; }
+constexpr size_t kNowhere = static_cast<size_t>(-1);
 
 struct NumberOrder {
   // Numbers before words, by their size; words by their letters.
@@ -184,7 +90,7 @@ class Schema {
     LATHE_USER_CHECK(features_ > 0, "{}: no column is left for features", c.path);
     if (c_.values) {
       units_.mean = sum / n;
-      units_.scale = deviation(squares, sum, n);
+      units_.scale = deviation(sum, squares, n);
     }
     int64_t next = 0;
     for (auto& [name, index] : labels_) index = next++;
@@ -233,6 +139,48 @@ class Schema {
     }
   }
 
+  // For each column its place in a row of another file, whose first row this is; kNowhere: it is not there. `header`:
+  // the row has names.
+  std::vector<size_t> places_in(const std::string& name, int64_t line, std::span<const std::string_view> row,
+                                bool& header) const {
+    header = header_ && (c_.header == "yes" || std::ranges::none_of(row, is_number_cell));
+    const size_t all = columns_.size();
+    std::vector<size_t> places(all, kNowhere);
+    for (const bool labelled : {true, false}) {
+      if (row.size() != (labelled ? all : all - 1)) continue;
+      size_t next = 0;
+      bool same = true;
+      for (size_t i = 0; i < all; ++i) {
+        if (i == label_ && !labelled) continue;
+        same = same && (!header || column_name(row[next]) == columns_[i].name);
+        places[i] = next++;
+      }
+      if (same) return places;
+    }
+    LATHE_USER_CHECK(header, "{}:{}: expected {} columns as in {}, or {} without {}, got {}", name, line, all, c_.path,
+                     all - 1, columns_[label_].name, row.size());
+    std::ranges::fill(places, kNowhere);
+    for (size_t k = 0; k < row.size(); ++k) {
+      const auto found = std::ranges::find(columns_, column_name(row[k]), &Column::name);
+      LATHE_USER_CHECK(found != columns_.end(), "{}:{}: column {} is none of {}: {}", name, line, shown_cell(row[k]),
+                       c_.path, names_text());
+      size_t& place = places[static_cast<size_t>(found - columns_.begin())];
+      LATHE_USER_CHECK(place == kNowhere, "{}:{}: column {} is there twice", name, line, shown_cell(row[k]));
+      place = k;
+    }
+    for (size_t i = 0; i < all; ++i)
+      LATHE_USER_CHECK(places[i] != kNowhere || !is_feature(columns_[i]),
+                       "{}:{}: expected a column {} as in {}, got none of that name", name, line, columns_[i].name,
+                       c_.path);
+    return places;
+  }
+
+  std::vector<std::string> labels() const {
+    std::vector<std::string> out;
+    for (const auto& [label, index] : labels_) out.push_back(label);
+    return out;
+  }
+
   float target_of(const std::string& name, int64_t line, std::span<const std::string_view> cells) const {
     return static_cast<float>((number(columns_[label_], name, line, cells[label_]) - units_.mean) / units_.scale);
   }
@@ -248,18 +196,17 @@ class Schema {
   // The first row; true when it is a header.
   bool start(int64_t line, std::span<const std::string_view> cells) {
     // A row of data has numbers in it; words among the features alone make no header.
-    const auto is_number = [](std::string_view cell) { return number_of(cell).has_value(); };
-    header_ = c_.header == "yes" || (c_.header == "auto" && std::ranges::none_of(cells, is_number));
+    header_ = c_.header == "yes" || (c_.header == "auto" && std::ranges::none_of(cells, is_number_cell));
     for (size_t i = 0; i < cells.size(); ++i) {
       Column column;
-      column.name = header_ ? std::string(cells[i].substr(0, 100)) : std::to_string(i);
+      column.name = header_ ? std::string(column_name(cells[i])) : std::to_string(i);
       columns_.push_back(std::move(column));
     }
     label_ = c_.label.empty() ? columns_.size() - 1 : find(line, "data.label", c_.label);
     columns_[label_].kind = Column::Kind::label;
     for (std::string_view rest = c_.ignore; !rest.empty();) {
       const size_t comma = rest.find(',');
-      const size_t i = find(line, "data.ignore", trimmed(rest.substr(0, comma)));
+      const size_t i = find(line, "data.ignore", trimmed_cell(rest.substr(0, comma)));
       if (i == label_) throw Misfit({"data.ignore"}, fmt::format("{} is the column to predict", columns_[i].name));
       columns_[i].kind = Column::Kind::ignored;
       rest = comma == rest.npos ? "" : rest.substr(comma + 1);
@@ -274,11 +221,14 @@ class Schema {
     size_t index = 0;
     const auto [end, error] = std::from_chars(wanted.data(), wanted.data() + wanted.size(), index);
     if (error == std::errc() && end == wanted.data() + wanted.size() && index < columns_.size()) return index;
+    throw Misfit({key}, fmt::format("expected one of the {} columns of {}:{} ({}), got {}", columns_.size(), c_.path,
+                                    line, names_text(), shown_cell(wanted)));
+  }
+
+  std::string names_text() const {
     std::vector<std::string> names;
     for (size_t i = 0; i < std::min<size_t>(columns_.size(), 20); ++i) names.push_back(columns_[i].name);
-    throw Misfit({key},
-                 fmt::format("expected one of the {} columns of {}:{} ({}{}), got {}", columns_.size(), c_.path, line,
-                             fmt::join(names, ", "), columns_.size() > 20 ? ", ..." : "", shown_cell(wanted)));
+    return fmt::format("{}{}", fmt::join(names, ", "), columns_.size() > 20 ? ", ..." : "");
   }
 
   void choose_kinds(int64_t line, std::span<const std::string_view> cells) {
@@ -319,19 +269,13 @@ class Schema {
     }
   }
 
-  static double deviation(double squares, double sum, double n) {
-    const double variance = squares / n - sum / n * (sum / n);
-    // A column that is constant but for rounding has no deviation to divide by.
-    return variance > 1e-12 * std::max(1.0, squares / n) ? std::sqrt(variance) : 1.0;
-  }
-
   void finish(Column& column, double n) {
     column.first_feature = features_;
     if (column.kind == Column::Kind::number) {
       ++features_;
       if (!c_.standardize) return;
       column.mean = column.sum / n;
-      column.scale = deviation(column.squares, column.sum, n);
+      column.scale = deviation(column.sum, column.squares, n);
     } else if (column.kind == Column::Kind::words) {
       int64_t place = 0;
       for (auto& [word, index] : column.words) index = place++;
@@ -403,17 +347,6 @@ class CsvSource final : public Source {
 
 }  // namespace
 
-void for_each_row(std::string_view text, const std::string& name, const CsvRow& row) {
-  RowReader reader(text, name);
-  size_t columns = 0;
-  while (reader.next()) {
-    if (columns == 0) columns = reader.cells().size();
-    LATHE_USER_CHECK(reader.cells().size() == columns, "{}:{}: expected {} cells as in the first row, got {}", name,
-                     reader.line(), columns, reader.cells().size());
-    row(reader.line(), reader.cells());
-  }
-}
-
 std::unique_ptr<Source> load_csv(const CsvConfig& c, Split split) {
   const std::vector<std::byte> train = read_file(c.path, kMaxCsvBytes, kCsvHint);
   const Schema schema(c, as_csv_text(train));
@@ -424,5 +357,34 @@ std::unique_ptr<Source> load_csv(const CsvConfig& c, Split split) {
 }
 
 SourceInfo describe_csv(const CsvConfig& c, Split split) { return info_of(*load_csv(c, split)); }
+
+Samples read_csv_samples(const CsvConfig& c, const std::string& path) {
+  const std::vector<std::byte> train = read_file(c.path, kMaxCsvBytes, kCsvHint), own = read_file(path, kMaxCsvBytes);
+  const Schema schema(c, as_csv_text(train));
+  Samples out{{DType::f32, schema.shape()}, {}, {}};
+  std::vector<size_t> places;
+  std::vector<std::string_view> row;
+  std::vector<float> features(static_cast<size_t>(schema.features()));
+  for_each_row(as_csv_text(own), path, [&](int64_t line, std::span<const std::string_view> cells) {
+    if (places.empty()) {
+      bool header = false;
+      places = schema.places_in(path, line, cells, header);
+      row.resize(places.size());
+      if (header) return;
+    }
+    for (size_t i = 0; i < places.size(); ++i) row[i] = places[i] == kNowhere ? std::string_view() : cells[places[i]];
+    schema.fill(path, line, row, features.data());
+    const auto bytes = std::as_bytes(std::span(features));
+    out.bytes.insert(out.bytes.end(), bytes.begin(), bytes.end());
+    out.names.push_back(fmt::format("{}:{}", path, line));
+  });
+  LATHE_USER_CHECK(!out.names.empty(), "{}: no rows", path);
+  return out;
+}
+
+std::vector<std::string> csv_labels(const CsvConfig& c) {
+  const std::vector<std::byte> train = read_file(c.path, kMaxCsvBytes, kCsvHint);
+  return Schema(c, as_csv_text(train)).labels();
+}
 
 }  // namespace lathe::data

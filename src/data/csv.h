@@ -3,12 +3,11 @@
 // which each becomes a feature that is 0 or 1. What the features look like is learned from the training rows alone.
 #pragma once
 
-#include <functional>
 #include <memory>
-#include <span>
 #include <string>
-#include <string_view>
+#include <vector>
 
+#include "data/samples.h"
 #include "data/source.h"
 
 namespace lathe::data {
@@ -31,9 +30,10 @@ struct CsvConfig {
 std::unique_ptr<Source> load_csv(const CsvConfig&, Split);
 SourceInfo describe_csv(const CsvConfig&, Split);  // reads the file as well: nothing less tells the number of rows
 
-// Calls row(line, cells) for each row that is not empty; `line` counts from 1, the cells live until the call returns.
-// UserError with `name`:line where quotes are wrong, or a row has another number of cells than the first.
-using CsvRow = std::function<void(int64_t line, std::span<const std::string_view> cells)>;
-void for_each_row(std::string_view text, const std::string& name, const CsvRow& row);
+// Rows of another file, to be predicted, with the features that load_csv would make of them. The column to predict and
+// those that are ignored may be missing: by the header, in any order; without one, all columns or all but the one to
+// predict. UserError with file:line for what does not fit.
+Samples read_csv_samples(const CsvConfig&, const std::string& path);
+std::vector<std::string> csv_labels(const CsvConfig&);  // as the file has them, in the order of the classes
 
 }  // namespace lathe::data

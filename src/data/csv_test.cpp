@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "data/csv_rows.h"
+
 namespace lathe::data {
 namespace {
 
@@ -147,6 +149,67 @@ TEST_F(Csv, ErrorsNameFileLineAndColumn) {
   for (int i = 0; i < 100; ++i) many += "w" + std::to_string(i) + ",1\n";
   has({.path = file(many)}, "column word: expected numbers, or at most 64 different words");
   has({.path = (folder_ / "none.csv").native()}, "tools/fetch-data");
+}
+
+// size, kind, id (ignored), price (to predict): ten rows, of which the fifth and the tenth are test rows.
+std::string price_table() {
+  std::string text = "size,kind,id,price\n";
+  for (int i = 0; i < 10; ++i)
+    text += std::to_string(i) + (i % 2 ? ",odd,x," : ",even,y,") + std::to_string(100 + 10 * i) + "\n";
+  return text;
+}
+
+TEST_F(Csv, NewRowsAreReadAsTheTestRows) {
+  const CsvConfig c{.path = file(price_table()), .ignore = "id", .values = true};
+  const auto test = load_csv(c, Split::test);
+  const std::vector<float> truth = features(*test, 0);  // size 4, even
+  const auto expect_row = [&](const std::string& text) {
+    const Samples s = read_csv_samples(c, file(text, "new.csv"));
+    ASSERT_EQ(s.names.size(), 1u) << text;
+    EXPECT_EQ(s.type, test->fields()[0].type);
+    ASSERT_EQ(s.bytes.size(), truth.size() * sizeof(float));
+    EXPECT_EQ(std::memcmp(s.bytes.data(), truth.data(), s.bytes.size()), 0) << text;
+  };
+  expect_row("size,kind,id,price\n4,even,q,140\n");
+  expect_row("size,kind,id\n4,even,q\n");        // without the column to predict
+  expect_row("kind;size\neven;4\n");             // without the ignored one, in another order
+  expect_row("price\tkind\tsize\n\teven\t4\n");  // nothing is asked of what is not read
+  expect_row("4,even,q,140\n");                  // without the header
+  expect_row(
+      "\xef\xbb\xbf"
+      "4,\"even\",q\r\n");  // and without the column to predict
+  const Samples many = read_csv_samples(c, file("kind,size\neven,1\n\nodd,2\n", "new.csv"));
+  EXPECT_EQ(many.names,
+            (std::vector<std::string>{(folder_ / "new.csv").native() + ":2", (folder_ / "new.csv").native() + ":4"}));
+}
+
+TEST_F(Csv, NewRowsThatDoNotFitAreRefused) {
+  const CsvConfig c{.path = file(price_table()), .ignore = "id", .values = true};
+  const auto expect = [&](const std::string& text, const std::string& part) {
+    try {
+      read_csv_samples(c, file(text, "new.csv"));
+      ADD_FAILURE() << text;
+    } catch (const UserError& e) {
+      EXPECT_EQ(e.exit_code(), Exit::bad_data);
+      EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what() << " has no " << part;
+    }
+  };
+  expect("", "no rows");
+  expect("size,kind,id\n", "no rows");
+  expect("size,id,price\n1,2,3\n", "new.csv:1: expected a column kind as in");
+  expect("size,kind,colour\n1,odd,red\n", "new.csv:1: column \"colour\" is none of");
+  expect("size,kind,size\n1,odd,2\n", "column \"size\" is there twice");
+  expect("1,odd\n", "new.csv:1: expected 4 columns as in");
+  expect("size,kind\n1,odd\n2\n", "new.csv:3: expected 2 cells");
+  expect("size,kind\nlarge,odd\n", "new.csv:2: column size: expected a number as in line 2, got \"large\"");
+  expect("size,kind\n1e999,odd\n", "new.csv:2: column size: expected a number");
+  expect("size,kind\n\"1,odd\n", "a quote is not closed");
+  EXPECT_THROW(read_csv_samples(c, (folder_ / "nothing.csv").native()), UserError);
+}
+
+TEST_F(Csv, LabelsAreInTheOrderOfTheClasses) {
+  const CsvConfig c{.path = file("a,kind\n1,pear\n2,apple\n3,10\n4,9\n5,unseen\n")};
+  EXPECT_EQ(csv_labels(c), (std::vector<std::string>{"9", "10", "apple", "pear"}));
 }
 
 }  // namespace

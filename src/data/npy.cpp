@@ -11,6 +11,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "data/file.h"
+#include "data/moments.h"
 #include "data/zip.h"
 
 namespace lathe::data {
@@ -231,9 +232,8 @@ Moments moments(const NpyArray& a, const Choice& choice, int64_t width, int64_t 
   Moments m;
   const auto n = static_cast<double>(choice.count * (width / columns));
   for (size_t k = 0; k < sum.size(); ++k) {
-    const double mean = sum[k] / n, variance = squares[k] / n - mean * mean;
-    m.mean.push_back(mean);
-    m.scale.push_back(variance > 1e-12 * std::max(1.0, squares[k] / n) ? std::sqrt(variance) : 1.0);
+    m.mean.push_back(sum[k] / n);
+    m.scale.push_back(deviation(sum[k], squares[k], n));
   }
   return m;
 }
@@ -278,6 +278,27 @@ class NpySource final : public Source {
     } else {
       read_classes(c, y);
     }
+  }
+
+  // Samples alone, of another file, with the statistics of training.
+  NpySource(const NpyConfig& c, const Named& x) {
+    const Shape& s = x.array.shape;
+    LATHE_USER_CHECK(s.ndim() >= 2 && s.numel() > 0,
+                     "{}: expected samples along the first of at least 2 dimensions, got {}", x.name, to_string(s));
+    choice_ = choose(s[0], false, Split::test);
+    std::optional<Named> train;
+    bool every = false;
+    if (c.standardize && c.vocab == 0 && !is_image(x.array)) {
+      const Arrays arrays(c.path);
+      every = !arrays.has("x_train");
+      train = arrays.get(every ? "x" : "x_train");
+    }
+    read_samples(c, x, train ? &train->array : nullptr, every);
+  }
+  Samples samples(const std::string& path) && {
+    Samples out{fields_[0].type, std::move(x_), {}};
+    for (int64_t i = 0; i < choice_.count; ++i) out.names.push_back(fmt::format("{}:{}", path, i));
+    return out;
   }
 
   int64_t size() const override { return choice_.count; }
@@ -415,5 +436,19 @@ class NpySource final : public Source {
 std::unique_ptr<Source> load_npy(const NpyConfig& c, Split split) { return std::make_unique<NpySource>(c, split); }
 
 SourceInfo describe_npy(const NpyConfig& c, Split split) { return info_of(*load_npy(c, split)); }
+
+bool is_npy(std::span<const std::byte> start) {
+  const auto begins = [&](std::string_view magic) {
+    return start.size() >= magic.size() && std::memcmp(start.data(), magic.data(), magic.size()) == 0;
+  };
+  return begins("\x93NUMPY") || begins("PK\x03\x04");
+}
+
+Samples read_npy_samples(const NpyConfig& c, const std::string& path) {
+  const bool array = read_start(path, 1).bytes == std::vector{std::byte{0x93}};
+  if (array) return NpySource(c, {parse_npy(read_file(path, kMaxNpyBytes), path), path}).samples(path);
+  const Arrays archive(path);
+  return NpySource(c, archive.get(archive.has("x") ? "x" : "x_test")).samples(path);
+}
 
 }  // namespace lathe::data

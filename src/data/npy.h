@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "data/samples.h"
 #include "data/source.h"
 
 namespace lathe::data {
@@ -39,5 +40,10 @@ struct NpyConfig {
 // standardised; for masks u8[H, W]. Target::image needs no y.
 std::unique_ptr<Source> load_npy(const NpyConfig&, Split);
 SourceInfo describe_npy(const NpyConfig&, Split);  // reads the arrays as well
+
+bool is_npy(std::span<const std::byte> start);  // or .npz: an archive
+// The samples of an .npy file, or of x or x_test in an .npz file, prepared as those of training (NpyConfig::path is
+// read for nothing but the statistics, where there are some).
+Samples read_npy_samples(const NpyConfig&, const std::string& path);
 
 }  // namespace lathe::data

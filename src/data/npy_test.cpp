@@ -210,5 +210,39 @@ TEST_F(Npy, DamagedArchivesAreRefused) {
   }
 }
 
+TEST_F(Npy, NewSamplesHaveTheStatisticsOfTraining) {
+  std::vector<float> x;
+  for (size_t i = 0; i < 20; ++i) x.push_back(static_cast<float>(i / 2) + 100.0f * static_cast<float>(i % 2));
+  file(npy<float>("<f4", "(10, 2)", x), "x.npy");
+  file(npy<uint8_t>("|u1", "(10,)", {0, 1, 0, 1, 0, 1, 0, 1, 0, 1}), "y.npy");
+  const NpyConfig c{.path = folder_.native()};
+  const std::string rows = npy<float>("<f4", "(2, 2)", {4, 104, 9, 109});
+  const auto check = [&](const Samples& s) {
+    EXPECT_EQ(s.type, (TensorType{DType::f32, {1, 2, 1}}));
+    ASSERT_EQ(s.names.size(), 2u);
+    EXPECT_TRUE(s.names[1].ends_with(":1"));
+    float v[4];
+    ASSERT_EQ(s.bytes.size(), sizeof v);
+    std::memcpy(v, s.bytes.data(), sizeof v);
+    // The training rows have mean 4 and variance 7.5 in both columns.
+    EXPECT_NEAR(v[0], 0, 1e-5);
+    EXPECT_NEAR(v[3], 5 / std::sqrt(7.5), 1e-5);
+  };
+  check(read_npy_samples(c, file(rows, "new.npy")));
+  check(read_npy_samples(c, file(npz({{"x.npy", rows}}), "new.npz")));
+  EXPECT_TRUE(is_npy(bytes(rows)));
+  EXPECT_TRUE(is_npy(bytes(npz({{"x.npy", rows}}))));
+  EXPECT_FALSE(is_npy(bytes("P5 ...")));
+  EXPECT_THROW(read_npy_samples(c, file(npy<float>("<f4", "(2, 3)", {1, 2, 3, 4, 5, 6}), "new.npy")), UserError);
+  EXPECT_THROW(read_npy_samples(c, file(npy<float>("<f4", "(4,)", {1, 2, 3, 4}), "new.npy")), UserError);
+  EXPECT_THROW(read_npy_samples(c, file(npy<float>("<f4", "(1, 2)", {1, NAN}), "new.npy")), UserError);
+  EXPECT_THROW(read_npy_samples(c, file(npz({{"z.npy", rows}}), "new.npz")), UserError);
+  // Taken as they are: no arrays of training are asked for.
+  const Samples plain = read_npy_samples({.standardize = false}, file(rows, "new.npy"));
+  float first = 0;
+  std::memcpy(&first, plain.bytes.data(), sizeof first);
+  EXPECT_EQ(first, 4);
+}
+
 }  // namespace
 }  // namespace lathe::data

@@ -31,6 +31,7 @@ constexpr int64_t kTestImageEvery = 5;
 constexpr int kMaxDepth = 8;  // of folders in a class
 constexpr size_t kMaxFiles = 50'000'000;
 constexpr int64_t kHeaderBytes = 33;
+constexpr unsigned char kPngMagic[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
 constexpr const char* kPngHint = "set data.path; `tools/fetch-data` gets the data of the built-in recipes";
 
 struct PngSize {
@@ -44,9 +45,8 @@ uint32_t big_endian_at(std::span<const std::byte> bytes, size_t at) {
 }
 
 PngSize png_size(std::span<const std::byte> start, const std::string& name) {
-  static constexpr unsigned char kMagic[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
   LATHE_USER_CHECK(start.size() >= static_cast<size_t>(kHeaderBytes) &&
-                       std::memcmp(start.data(), kMagic, sizeof kMagic) == 0 &&
+                       std::memcmp(start.data(), kPngMagic, sizeof kPngMagic) == 0 &&
                        std::memcmp(start.data() + 12, "IHDR", 4) == 0,
                    "{}: expected a PNG image", name);
   const PngSize size{big_endian_at(start, 16), big_endian_at(start, 20)};
@@ -200,9 +200,14 @@ void collect(const std::string& folder, int32_t label, int depth, std::vector<Pn
   }
 }
 
+// Whether there are train/ and test/.
+bool has_split_folders(const std::string& folder) {
+  const auto has = [&](const char* name) { return is_folder(stdfs::directory_entry(folder + "/" + name)); };
+  return has("train") && has("test");
+}
+
 Listing list_folder(const PngConfig& c, Split split) {
-  const auto has = [&](const char* name) { return is_folder(stdfs::directory_entry(c.folder + "/" + name)); };
-  const bool own_folders = has("train") && has("test");
+  const bool own_folders = has_split_folders(c.folder);
   const std::string root = own_folders ? fmt::format("{}/{}", c.folder, to_string(split)) : c.folder;
   Listing all;
   for (const auto& e : entries_of(root)) {
@@ -250,6 +255,21 @@ int64_t png_resident(const PngConfig& c, size_t files) {
   return checked_mul(static_cast<int64_t>(files), each, "data.shape");
 }
 
+// One pixel over a colour, with 3 channels or in grey.
+void put_over(uint8_t* image, int64_t i, int64_t channels, const uint8_t* rgba, const int* under) {
+  int colour[3];
+  for (size_t k = 0; k < 3; ++k) colour[k] = (rgba[k] * rgba[3] + under[k] * (255 - rgba[3]) + 127) / 255;
+  if (channels == 3)
+    for (int64_t k = 0; k < 3; ++k) image[3 * i + k] = static_cast<uint8_t>(colour[k]);
+  else
+    image[i] = static_cast<uint8_t>((299 * colour[0] + 587 * colour[1] + 114 * colour[2] + 500) / 1000);
+}
+
+void put_on_white(uint8_t* image, int64_t pixels, int64_t channels, const uint8_t* rgba) {
+  const int white[3] = {255, 255, 255};
+  for (int64_t i = 0; i < pixels; ++i) put_over(image, i, channels, rgba + 4 * i, white);
+}
+
 class PngFolder final : public Source {
  public:
   PngFolder(const PngConfig& c, const Listing& listing, Split split) : c_(c), classes_(png_classes(c, listing)) {
@@ -275,10 +295,7 @@ class PngFolder final : public Source {
       read_mask(index, from, image, reinterpret_cast<uint8_t*>(fields[1].data()));
       return;
     }
-    for (int64_t i = 0; i < pixels; ++i) {
-      const int white[3] = {255, 255, 255};
-      put(image, i, from + 4 * i, white);
-    }
+    put_on_white(image, pixels, c_.shape[2], from);
     std::memcpy(fields[1].data(), &labels_[static_cast<size_t>(index)], sizeof(int32_t));
   }
   int64_t classes() const override { return classes_; }
@@ -312,16 +329,6 @@ class PngFolder final : public Source {
     if (error) std::rethrow_exception(error);
   }
 
-  // One pixel over a colour.
-  void put(uint8_t* image, int64_t i, const uint8_t* rgba, const int* under) const {
-    int colour[3];
-    for (size_t k = 0; k < 3; ++k) colour[k] = (rgba[k] * rgba[3] + under[k] * (255 - rgba[3]) + 127) / 255;
-    if (c_.shape[2] == 3)
-      for (int64_t k = 0; k < 3; ++k) image[3 * i + k] = static_cast<uint8_t>(colour[k]);
-    else
-      image[i] = static_cast<uint8_t>((299 * colour[0] + 587 * colour[1] + 114 * colour[2] + 500) / 1000);
-  }
-
   void read_mask(int64_t index, const uint8_t* from, uint8_t* image, uint8_t* mask) const {
     const int64_t h = c_.shape[0], w = c_.shape[1];
     const CounterRng rng(c_.seed, kGroundStream, static_cast<uint32_t>(index),
@@ -338,7 +345,7 @@ class PngFolder final : public Source {
           const int64_t bottom = corner[2][k] * (256 - right) + corner[3][k] * right;
           under[k] = static_cast<int>((top * (256 - down) + bottom * down) >> 16);
         }
-        put(image, i, from + 4 * i, under);
+        put_over(image, i, c_.shape[2], from + 4 * i, under);
         mask[i] = from[4 * i + 3] >= 128;
       }
     const int factor = static_cast<int>(std::lround(c_.noise / 147.80 * 65536));
@@ -425,6 +432,30 @@ PngImage scale_and_crop(const PngImage& in, int64_t height, int64_t width) {
       for (size_t k = 0; k < 3; ++k) to[k] = sum[3] > 0 ? byte(sum[k] / sum[3]) : 0;
       to[3] = byte(sum[3]);
     }
+  return out;
+}
+
+bool is_png(std::span<const std::byte> start) {
+  return start.size() >= sizeof kPngMagic && std::memcmp(start.data(), kPngMagic, sizeof kPngMagic) == 0;
+}
+
+std::vector<std::byte> read_png(const std::string& path, const Shape& shape, bool scale, int64_t max_pixels) {
+  LATHE_USER_CHECK(shape.ndim() == 3 && (shape[2] == 1 || shape[2] == 3),
+                   "{}: expected samples of {}, which PNG images are not", path, to_string(shape));
+  PngImage image = decode_png(read_file(path, kMaxPngBytes), path, max_pixels);
+  if (scale) image = scale_and_crop(image, shape[0], shape[1]);
+  LATHE_USER_CHECK(image.height == shape[0] && image.width == shape[1],
+                   "{}: expected an image of {} (height, width, channels), got {} x {}", path, to_string(shape),
+                   image.height, image.width);
+  std::vector<std::byte> out(static_cast<size_t>(shape.numel()));
+  put_on_white(reinterpret_cast<uint8_t*>(out.data()), shape[0] * shape[1], shape[2], image.rgba.data());
+  return out;
+}
+
+std::vector<std::string> png_class_names(const std::string& folder) {
+  std::vector<std::string> out;
+  for (const auto& e : entries_of(has_split_folders(folder) ? folder + "/train" : folder))
+    if (is_folder(e)) out.push_back(e.path().filename().native());
   return out;
 }
 

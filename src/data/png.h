@@ -35,6 +35,11 @@ struct PngImage {
 };
 // UserError with `name` for what is no PNG image, damaged, or of more than max_pixels.
 PngImage decode_png(std::span<const std::byte> file, const std::string& name, int64_t max_pixels);
+bool is_png(std::span<const std::byte> start);
+// An image as a sample of load_png_folder: on white, scaled and cropped to the shape where `scale` is set; else it must
+// have that size. UserError as decode_png has them.
+std::vector<std::byte> read_png(const std::string& path, const Shape& shape, bool scale, int64_t max_pixels);
+std::vector<std::string> png_class_names(const std::string& folder);  // its folders, in the order of the classes
 // Covers height x width, keeping proportions; the middle. Colours count by their opacity.
 PngImage scale_and_crop(const PngImage&, int64_t height, int64_t width);
 

@@ -192,5 +192,21 @@ TEST_F(Png, NoiseHasItsDeviation) {
   EXPECT_NEAR(std::sqrt(squares / n), 20, 0.5);
 }
 
+TEST_F(Png, OneImageAsASample) {
+  save("a.png", encode(filled(8 * 16, {10, 20, 30, 0}), 8, 16));  // all transparent
+  const std::string path = (folder_ / "a.png").native();
+  EXPECT_TRUE(is_png(encode(filled(1, {0, 0, 0, 0}), 1, 1)));
+  EXPECT_EQ(read_png(path, {4, 4, 3}, true, 1000), std::vector<std::byte>(4 * 4 * 3, std::byte{255}));
+  EXPECT_EQ(read_png(path, {8, 16, 1}, false, 1000).size(), 8u * 16u);
+  EXPECT_THROW(read_png(path, {4, 4, 3}, false, 1000), UserError);
+  EXPECT_THROW(read_png(path, {4, 4, 2}, true, 1000), UserError);
+  EXPECT_THROW(read_png(path, {4, 4, 3}, true, 100), UserError);
+}
+
+TEST_F(Png, FoldersNameTheClasses) {
+  for (const char* name : {"b/x.png", "a/y.png", "loose.png"}) save(name, encode(filled(1, {1, 2, 3, 255}), 1, 1));
+  EXPECT_EQ(png_class_names(folder_.native()), (std::vector<std::string>{"a", "b"}));
+}
+
 }  // namespace
 }  // namespace lathe::data

@@ -3,10 +3,12 @@
 #include <algorithm>
 
 #include "data/csv.h"
+#include "data/file.h"
 #include "data/idx.h"
 #include "data/noise.h"
 #include "data/npy.h"
 #include "data/png.h"
+#include "data/pnm.h"
 #include "data/synthetic.h"
 #include "data/text.h"
 #include "train/own_data.h"
@@ -208,6 +210,66 @@ DataSpec describe_data(const Recipe& r) {
     check_fit(r, spec);
     return spec;
   });
+}
+
+namespace {
+
+constexpr int64_t kMaxIdxBytes = int64_t{1} << 28;
+
+data::Samples one_sample(const Shape& shape, std::vector<std::byte> bytes, const std::string& path) {
+  return {{DType::u8, shape}, std::move(bytes), {path}};
+}
+
+data::Samples read_idx_samples(const std::string& path, const Shape& sample) {
+  const data::IdxArray a = data::parse_idx(data::read_file(path, kMaxIdxBytes), path);
+  const int64_t n = a.shape.ndim() > 0 ? a.shape[0] : 0;
+  LATHE_USER_CHECK(n > 0 && a.shape.numel() == n * sample.numel(), "{}: expected images of {}, got an array of {}",
+                   path, to_string(sample), to_string(a.shape));
+  const auto* first = reinterpret_cast<const std::byte*>(a.elements());
+  data::Samples out{{DType::u8, sample}, {first, first + n * sample.numel()}, {}};
+  for (int64_t i = 0; i < n; ++i) out.names.push_back(fmt::format("{}:{}", path, i));
+  return out;
+}
+
+data::Samples read_any(const Recipe& r, const TensorType& sample, const std::string& path) {
+  if (r.data.source == "csv") return data::read_csv_samples(csv_config(r.data), path);
+  const std::vector<std::byte> start = data::read_start(path, 16).bytes;
+  if (data::is_npy(start)) {
+    // Numbers that no arrays of training tell the mean of are taken as they are.
+    const bool plain = r.data.source != "npy";
+    return data::read_npy_samples(plain ? data::NpyConfig{.standardize = false} : npy_config(r), path);
+  }
+  const bool pixels = sample.dtype == DType::u8;
+  LATHE_USER_CHECK(pixels, "{}: expected an .npy or .npz file with samples of {}, got something else", path,
+                   to_string(sample));
+  if (data::is_png(start))
+    return one_sample(sample.shape, data::read_png(path, sample.shape, r.data.source == "png", r.data.max_pixels),
+                      path);
+  if (data::is_pnm(start)) return one_sample(sample.shape, data::read_pnm(path, sample.shape), path);
+  const auto begins = [&](int a, int b) {
+    return start.size() >= 2 && start[0] == std::byte(a) && start[1] == std::byte(b);
+  };
+  LATHE_USER_CHECK(begins(0x1f, 0x8b) || begins(0, 0),
+                   "{}: expected a PNG image, a binary PGM or PPM image, an .npy or IDX file or test:N, got something "
+                   "else; convert it, for example with ImageMagick",
+                   path);
+  return read_idx_samples(path, sample.shape);
+}
+
+}  // namespace
+
+data::Samples read_samples(const Recipe& r, const TensorType& sample, const std::string& path) {
+  data::Samples out = located(r, [&] { return read_any(r, sample, path); });
+  LATHE_USER_CHECK(out.type == sample, "{}: expected samples of {}, as the net takes them, got {}", path,
+                   to_string(sample), to_string(out.type));
+  return out;
+}
+
+std::vector<std::string> class_names(const Recipe& r) {
+  if (r.data.target != "class") return {};
+  if (r.data.source == "csv") return data::csv_labels(csv_config(r.data));
+  if (r.data.source == "png") return data::png_class_names(r.data.path);
+  return {};
 }
 
 void check_fit(const Recipe& r, const DataSpec& spec) {

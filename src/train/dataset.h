@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "base/shape.h"
+#include "data/samples.h"
 #include "data/source.h"
 #include "train/recipe.h"
 
@@ -33,6 +34,13 @@ Dataset open_dataset(const Recipe&);  // UserError as describe_data, or what rea
 // many there are). UserError with Exit::bad_recipe and the place of the key where recipe and data do not fit,
 // Exit::missing_input for missing files.
 DataSpec describe_data(const Recipe&);
+
+// Samples of another file for a net of this recipe, to be predicted, prepared as the recipe's own are: rows of a table
+// for csv; else arrays (.npy, .npz), images (.png, .pgm, .ppm) or IDX files. `sample`: what the net takes. UserError
+// with the file and what does not fit.
+data::Samples read_samples(const Recipe&, const TensorType& sample, const std::string& path);
+// Of the classes, in their order, where the data have some: words or numbers of a column, or folders. Else empty.
+std::vector<std::string> class_names(const Recipe&);
 
 // The rules that need the data: batch size, image sizes, channels. describe_data has called it.
 void check_fit(const Recipe&, const DataSpec&);

@@ -4,10 +4,10 @@
 #include <iterator>
 #include <sstream>
 
-#include "data/file.h"
-#include "data/idx.h"
-#include "data/pnm.h"
+#include "io/png.h"
 #include "train/evaluation.h"
+#include "train/own_data.h"
+#include "train/pixels.h"
 #include "train/run_dir.h"
 #include "train/sampling.h"
 #include "train/state.h"
@@ -76,14 +76,9 @@ EvalResult evaluate(const std::string& run, const std::vector<std::string>& sets
 
 namespace {
 
-constexpr int64_t kMaxImageBytes = int64_t{1} << 28;
+constexpr int64_t kMaxTextBytes = int64_t{1} << 28;
 
-struct InputImage {
-  std::string name;
-  std::vector<std::byte> bytes;
-};
-
-void add_test_samples(std::vector<InputImage>& out, const std::string& spec, const data::Source& source) {
+data::Samples test_samples(const std::string& spec, const data::Source& source) {
   const std::string range = spec.substr(5);
   char* end = nullptr;
   const int64_t first = std::strtoll(range.c_str(), &end, 10);
@@ -93,28 +88,13 @@ void add_test_samples(std::vector<InputImage>& out, const std::string& spec, con
   std::vector<std::vector<std::byte>> fields;
   for (const data::Field& f : source.fields()) fields.emplace_back(static_cast<size_t>(f.type.bytes()));
   std::vector<std::span<std::byte>> spans(fields.begin(), fields.end());
+  data::Samples out{source.fields()[0].type, {}, {}};
   for (int64_t i = first; i <= last; ++i) {
     source.read(i, spans);
-    out.push_back({fmt::format("test:{}", i), fields[0]});
+    out.bytes.insert(out.bytes.end(), fields[0].begin(), fields[0].end());
+    out.names.push_back(fmt::format("test:{}", i));
   }
-}
-
-void add_idx_images(std::vector<InputImage>& out, const std::string& path, const TensorType& sample) {
-  const auto start = data::read_start(path, 2).bytes;
-  const bool gzip = start.size() == 2 && start[0] == std::byte{0x1f} && start[1] == std::byte{0x8b};
-  const bool idx = start.size() == 2 && start[0] == std::byte{0} && start[1] == std::byte{0};
-  LATHE_USER_CHECK(gzip || idx,
-                   "{}: expected a binary PGM or PPM image, an IDX file or test:N, got something else; convert it, for "
-                   "example with ImageMagick",
-                   path);
-  const data::IdxArray a = data::parse_idx(data::read_file(path, kMaxImageBytes), path);
-  const int64_t n = a.shape.ndim() > 0 ? a.shape[0] : 0, bytes = sample.bytes();
-  LATHE_USER_CHECK(n > 0 && a.shape.numel() == n * bytes, "{}: expected images of {}, got an array of {}", path,
-                   to_string(sample.shape), to_string(a.shape));
-  for (int64_t i = 0; i < n; ++i) {
-    const auto* first = reinterpret_cast<const std::byte*>(a.elements()) + i * bytes;
-    out.push_back({fmt::format("{}:{}", path, i), {first, first + bytes}});
-  }
+  return out;
 }
 
 std::span<const float> as_floats(std::span<const std::byte> bytes) {
@@ -127,7 +107,7 @@ std::vector<Prediction> continue_texts(const std::string& run, const std::vector
   io::PosixFs fs;
   std::vector<Prediction> out;
   for (const std::string& path : paths) {
-    const std::string text = read_text(fs, path, kMaxImageBytes);
+    const std::string text = read_text(fs, path, kMaxTextBytes);
     Prediction p{path, writer.probabilities(text, path), 0, ""};
     p.label = std::ranges::max_element(p.probabilities) - p.probabilities.begin();
     p.text = writer.write(text, tokens, {.temperature = 0}, {}, path);
@@ -136,48 +116,72 @@ std::vector<Prediction> continue_texts(const std::string& run, const std::vector
   return out;
 }
 
+// The class of each pixel as grey.
+void paint_mask(Prediction& p, std::span<const float> logits, const Compiled& c) {
+  const int64_t h = c.data.sample.shape[0], w = c.data.sample.shape[1], classes = c.config.model.classes;
+  std::vector<uint8_t> pixels(static_cast<size_t>(h * w));
+  p.shares.assign(static_cast<size_t>(classes), 0);
+  for (int64_t i = 0; i < h * w; ++i) {
+    const int64_t label = class_of_pixel(logits, i, classes);
+    p.shares[static_cast<size_t>(label)] += 1.0 / static_cast<double>(h * w);
+    pixels[static_cast<size_t>(i)] = grey_of_class(label, classes);
+  }
+  p.picture = io::encode_png(pixels, h, w, 1);
+}
+
+void paint_image(Prediction& p, std::span<const float> output, const Compiled& c) {
+  const Shape& s = c.data.sample.shape;
+  LATHE_USER_CHECK(s[2] == 1 || s[2] == 3 || s[2] == 4,
+                   "predict: expected images of 1, 3 or 4 channels to write as pictures, got {}", s[2]);
+  std::vector<uint8_t> pixels(output.size());
+  std::ranges::transform(output, pixels.begin(), byte_of_pixel);
+  p.picture = io::encode_png(pixels, s[0], s[1], s[2]);
+}
+
+Prediction prediction_of(std::span<const float> output, const Compiled& c, const std::vector<std::string>& names) {
+  Prediction p;
+  switch (c.config.task) {
+    case Task::classify:
+      p.probabilities = softmax_of(output);
+      p.label = std::ranges::max_element(p.probabilities) - p.probabilities.begin();
+      if (const auto at = static_cast<size_t>(p.label); at < names.size()) p.name = names[at];
+      break;
+    case Task::regress:
+      for (const float v : output) p.values.push_back(v * c.data.units.scale + c.data.units.mean);
+      break;
+    case Task::segment: paint_mask(p, output, c); break;
+    case Task::restore: paint_image(p, output, c); break;
+  }
+  return p;
+}
+
 }  // namespace
 
 std::vector<Prediction> predict(const std::string& run, const std::vector<std::string>& inputs,
                                 const std::vector<std::string>& sets, std::optional<int64_t> tokens, Which which) {
   if (is_text_run(run, sets)) return continue_texts(run, inputs, sets, tokens.value_or(64), which);
-  if (tokens)
-    throw UserError(fmt::format("--tokens: {} classifies images; it is for text models only", run), Exit::usage);
+  if (tokens) throw UserError(fmt::format("--tokens: {} writes no text; it is for text models only", run), Exit::usage);
   const Recipe r = load_run_recipe(run, sets);
-  const DataSpec spec = describe_data(r);
-  if (r.model.family == "unet")
-    throw UserError(fmt::format("{}: predicts pixels; its pictures are in report.html (`lathe report {}`)", run, run),
-                    Exit::usage);
+  const DataSpec spec = is_own_data(r) ? own_data_spec(r) : describe_data(r);
   CompileOptions o;
   o.train = o.eval = false;
   o.predict = 1;
   const Compiled c = compile(r, spec, o);
   const size_t program = c.program("predict");
   const auto e = open_run(run, c, which);
+  const std::vector<std::string> names = class_names(r);
   std::vector<Prediction> out;
-  std::vector<InputImage> samples;
   for (const std::string& input : inputs) {
-    if (input.starts_with("test:")) {
-      add_test_samples(samples, input, *open_dataset(r).eval);
-    } else if (data::is_pnm(data::read_start(input, 2).bytes)) {
-      samples.push_back({input, data::read_pnm(input, spec.sample.shape)});
-    } else {
-      add_idx_images(samples, input, spec.sample);
+    const data::Samples samples =
+        input.starts_with("test:") ? test_samples(input, *open_dataset(r).eval) : read_samples(r, spec.sample, input);
+    const auto bytes = static_cast<size_t>(spec.sample.bytes());
+    for (size_t i = 0; i < samples.names.size(); ++i) {
+      std::memcpy(e->staging(0, "x"), samples.bytes.data() + i * bytes, bytes);
+      e->stage(program, 0);
+      e->run(program, 0);
+      out.push_back(prediction_of(as_floats(e->result("logits")), c, names));
+      out.back().input = samples.names[i];
     }
-  }
-  for (const InputImage& s : samples) {
-    std::memcpy(e->staging(0, "x"), s.bytes.data(), s.bytes.size());
-    e->stage(program, 0);
-    e->run(program, 0);
-    if (c.config.task == Task::regress) {
-      Prediction p{s.name, {}, 0, ""};
-      for (const float v : as_floats(e->result("logits"))) p.values.push_back(v * spec.units.scale + spec.units.mean);
-      out.push_back(std::move(p));
-      continue;
-    }
-    Prediction p{s.name, softmax_of(as_floats(e->result("logits"))), 0, ""};
-    p.label = std::ranges::max_element(p.probabilities) - p.probabilities.begin();
-    out.push_back(std::move(p));
   }
   return out;
 }

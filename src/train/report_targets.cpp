@@ -3,17 +3,18 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "io/png.h"
+#include "train/pixels.h"
 
 namespace lathe {
 namespace {
 
-constexpr int64_t kMostNumbers = 2000;
-constexpr int64_t kChartPoints = 300;
+constexpr int64_t kMostNumbers = 400;
 constexpr int64_t kPictures = 16;
 
-// Calls f(input, target, output) for the first samples, `count` or fewer.
+// Calls f(input, target, output) for `count` samples or fewer, evenly from all: files may be sorted.
 template <class F>
 void for_predictions(Executor& e, const Compiled& c, const data::Source& source, int64_t count, F&& f) {
   const size_t program = c.program("predict");
@@ -31,7 +32,7 @@ void for_predictions(Executor& e, const Compiled& c, const data::Source& source,
     for (int64_t i = 0; i < here; ++i) {
       const auto k = static_cast<size_t>(i);
       const std::span<std::byte> spans[] = {{at + k * bytes, bytes}, targets[k]};
-      source.read(first + i, spans);
+      source.read((first + i) * source.size() / count, spans);
     }
     e.stage(program, 0);
     e.run(program, 0);
@@ -48,25 +49,26 @@ void for_predictions(Executor& e, const Compiled& c, const data::Source& source,
 }
 
 io::ReportPart numbers_part(Executor& e, const Compiled& c, const data::Source& source) {
-  std::vector<std::pair<double, double>> pairs;  // truth, prediction
   const data::TargetUnits& u = c.data.units;
+  io::Line dots{"test samples", {}, {}, false}, truth{"as they should be", {}, {}};
+  double low = std::numeric_limits<double>::infinity(), high = -low;
   for_predictions(e, c, source, kMostNumbers,
                   [&](std::span<const std::byte>, std::span<const std::byte> target, std::span<const float> output) {
-                    float truth = 0;
-                    std::memcpy(&truth, target.data(), sizeof truth);
-                    pairs.emplace_back(truth * u.scale + u.mean, output[0] * u.scale + u.mean);
+                    for (size_t i = 0; i < output.size(); ++i) {
+                      float v = 0;
+                      std::memcpy(&v, target.data() + i * sizeof v, sizeof v);
+                      dots.x.push_back(v * u.scale + u.mean);
+                      dots.y.push_back(output[i] * u.scale + u.mean);
+                      low = std::min(low, dots.x.back());
+                      high = std::max(high, dots.x.back());
+                    }
                   });
-  std::ranges::sort(pairs);
-  io::LineChart chart{"test samples, by their true value", "value", {{"prediction", {}, {}}, {"truth", {}, {}}}};
-  const auto n = static_cast<int64_t>(pairs.size());
-  for (int64_t i = 0; i < std::min(n, kChartPoints); ++i) {
-    const auto& [truth, prediction] =
-        pairs[static_cast<size_t>(n <= kChartPoints ? i : i * (n - 1) / (kChartPoints - 1))];
-    for (io::Line& l : chart.lines) l.x.push_back(static_cast<double>(i));
-    chart.lines[0].y.push_back(prediction);
-    chart.lines[1].y.push_back(truth);
-  }
-  return {"Predictions", "", io::line_chart(chart), {}, {}};
+  truth.x = truth.y = {low, high};
+  return {"Predictions",
+          fmt::format("{} numbers of the test data.", dots.x.size()),
+          io::line_chart({"true value", "prediction", {std::move(dots), std::move(truth)}}),
+          {},
+          {}};
 }
 
 // Pictures beside each other, in red, green and blue.
@@ -97,7 +99,7 @@ io::ReportPart pixels_part(Executor& e, const Compiled& c, const data::Source& s
   const int64_t h = shape[0], w = shape[1], channels = shape[2];
   const bool mask = c.config.task == Task::segment;
   const int64_t classes = c.config.model.classes;
-  io::ReportPart part{"Test samples", "From left to right: the input, the output, the truth.", "", {}, {}};
+  io::ReportPart part{"Test samples", "From left to right: the input, the output, the truth.", "", {}, {}, true};
   for_predictions(
       e, c, source, kPictures,
       [&](std::span<const std::byte> input, std::span<const std::byte> target, std::span<const float> output) {
@@ -105,13 +107,8 @@ io::ReportPart pixels_part(Executor& e, const Compiled& c, const data::Source& s
         const auto in = [&](int64_t i, int64_t k) {
           return std::to_integer<uint8_t>(input[static_cast<size_t>(i * channels + channel(k))]);
         };
-        const auto grey = [&](int64_t label) {
-          return static_cast<uint8_t>(255 * label / std::max<int64_t>(1, classes - 1));
-        };
-        const auto label_at = [&](int64_t i) {
-          const auto row = output.subspan(static_cast<size_t>(i * classes), static_cast<size_t>(classes));
-          return static_cast<int64_t>(std::ranges::max_element(row) - row.begin());
-        };
+        const auto grey = [&](int64_t label) { return grey_of_class(label, classes); };
+        const auto label_at = [&](int64_t i) { return class_of_pixel(output, i, classes); };
         Strip strip(h, w, 3);
         strip.put(0, in);
         std::string caption;
@@ -122,8 +119,8 @@ io::ReportPart pixels_part(Executor& e, const Compiled& c, const data::Source& s
           strip.put(1, [&](int64_t i, int64_t) { return grey(label_at(i)); });
           strip.put(2,
                     [&](int64_t i, int64_t) { return grey(std::to_integer<int64_t>(target[static_cast<size_t>(i)])); });
-          caption =
-              fmt::format("{:.1f} % of the pixels", 100.0 * static_cast<double>(right) / static_cast<double>(h * w));
+          caption = fmt::format("{:.1f} % of the pixels are right",
+                                100.0 * static_cast<double>(right) / static_cast<double>(h * w));
         } else {
           double before = 0, after = 0;
           for (size_t i = 0; i < target.size(); ++i) {
@@ -133,13 +130,12 @@ io::ReportPart pixels_part(Executor& e, const Compiled& c, const data::Source& s
           }
           const auto psnr = [&](double sum) { return -10 * std::log10(sum / static_cast<double>(target.size())); };
           strip.put(1, [&](int64_t i, int64_t k) {
-            const double v = static_cast<double>(output[static_cast<size_t>(i * channels + channel(k))]);
-            return static_cast<uint8_t>(std::clamp(255 * v + 0.5, 0.0, 255.0));
+            return byte_of_pixel(output[static_cast<size_t>(i * channels + channel(k))]);
           });
           strip.put(2, [&](int64_t i, int64_t k) {
             return std::to_integer<uint8_t>(target[static_cast<size_t>(i * channels + channel(k))]);
           });
-          caption = fmt::format("{:.1f} dB, before {:.1f}", psnr(after), psnr(before));
+          caption = fmt::format("{:.1f} dB, the input {:.1f} dB", psnr(after), psnr(before));
         }
         part.pictures.push_back({strip.png(), caption, true});
       });

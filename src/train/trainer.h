@@ -85,21 +85,28 @@ TrainResult train(const Recipe&, const TrainOptions&);
 inline constexpr const char* kCheckpointFolder = "checkpoints";  // within a run directory
 inline constexpr const char* kBestFolder = "best";               // within a run directory
 
-// Which checkpoint of a run: the newest valid one, or the one with the best evaluation (checkpoint.best).
-enum class Which { newest, best };
+enum class Which {  // Which checkpoint of a run.
+  newest,           // the last valid one
+  best,             // the one with the best evaluation (checkpoint.best)
+};
 
 // A checkpoint of a run on its evaluation data.
 EvalResult evaluate(const std::string& run, const std::vector<std::string>& sets, Which = Which::newest);
 
 struct Prediction {                   // What the net says of one input.
   std::string input;                  // its name
-  std::vector<double> probabilities;  // by class; token models: of the first new token
+  std::vector<double> probabilities;  // class: of each; token models: of the first new token
   int64_t label = 0;                  // the most likely class
   std::string text;                   // token models: the continuation
-  std::vector<double> values = {};    // data.target = "value": instead of probabilities, in the data's units
+  std::vector<double> values = {};    // value: in the data's units
+  std::string name = {};              // of the class, where the data have one
+  std::string picture = {};           // mask: the class of each pixel as grey, 255 * class / (classes - 1);
+                                      // image: without noise; the bytes of a PNG file
+  std::vector<double> shares = {};    // mask: of the pixels that each class has
 };
-// Images: .pgm/.ppm, IDX (all images of the file) or "test:N" / "test:A-B" of the recipe's evaluation data. Tokens:
-// text files, continued by `tokens` bytes (default 64), always the most likely one; an error for images.
+// Inputs: files as read_samples (train/dataset.h) takes them, each sample of which gets a prediction; "test:N" or
+// "test:A-B" of the recipe's evaluation data. Tokens: text files, continued by `tokens` bytes (default 64), always the
+// most likely one; an error for others.
 std::vector<Prediction> predict(const std::string& run, const std::vector<std::string>& inputs,
                                 const std::vector<std::string>& sets, std::optional<int64_t> tokens = {},
                                 Which = Which::newest);

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "data/csv.h"
+#include "data/csv_rows.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   using namespace lathe;

@@ -1,0 +1,20 @@
+// The rows of a table as text: comma, semicolon or tab between the cells (the first line tells), cells in double quotes
+// where wanted.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace lathe::data {
+
+// Calls row(line, cells) for each row that is not empty; `line` counts from 1, the cells live until the call returns.
+// UserError with `name`:line where quotes are wrong, or a row has another number of cells than the first.
+using CsvRow = std::function<void(int64_t line, std::span<const std::string_view> cells)>;
+void for_each_row(std::string_view text, const std::string& name, const CsvRow& row);
+
+std::string_view trimmed_cell(std::string_view cell);  // without spaces and tabs around it
+
+}  // namespace lathe::data
