@@ -6,9 +6,10 @@
 
 namespace lathe::io {
 
-struct Line {                // Points that charts join.
+struct Line {                // A row of points.
   std::string name;          // for people
   std::vector<double> x, y;  // of equal length
+  bool joined = true;        // by lines; false: dots
 };
 
 }  // namespace lathe::io

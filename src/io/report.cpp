@@ -29,6 +29,9 @@ svg .count{fill:var(--ink)}.grid{stroke:var(--grid)}.mark{stroke:var(--ink);stro
 .legend{margin:4px 0 0;font-size:13px}.legend span{white-space:nowrap;margin-right:12px}
 .legend i{display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:5px}
 .pictures{display:grid;grid-template-columns:repeat(auto-fill,minmax(92px,1fr));gap:10px}
+.pictures.wide{grid-template-columns:repeat(auto-fill,minmax(min(100%,250px),1fr))}
+.pictures.wide img{border:1px solid var(--grid)}
+pre{margin:0;white-space:pre-wrap;overflow-wrap:anywhere;font:14px/1.5 ui-monospace,monospace}pre span{color:var(--soft)}
 figure{margin:0;text-align:center;font-size:12px;overflow-wrap:anywhere}
 figure img{width:100%;image-rendering:pixelated;border:2px solid var(--c2);border-radius:4px;display:block}
 figure.no img{border-color:var(--c1)}figure.no figcaption{color:var(--c1)}
@@ -36,7 +39,8 @@ figure.no img{border-color:var(--c1)}figure.no figcaption{color:var(--c1)}
 td,th{padding:3px 10px 3px 0;text-align:right;white-space:nowrap;border-bottom:1px solid var(--grid)}
 td:first-child,th:first-child{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:180px}
 th{color:var(--soft);font-weight:500}
-@media(max-width:560px){svg text{font-size:17px}}
+@media(max-width:560px){svg text{font-size:15px}svg.chart text{font-size:21px}td,th{padding-right:7px}
+td:first-child,th:first-child{min-width:130px}}
 )";
 
 std::string table(const ReportTable& t) {
@@ -52,19 +56,21 @@ std::string table(const ReportTable& t) {
 }
 
 std::string part(const ReportPart& p) {
-  if (p.svg.empty() && p.pictures.empty() && p.table.rows.empty()) return "";
+  if (p.svg.empty() && p.pictures.empty() && p.table.rows.empty() && p.written.empty()) return "";
   const bool all = !p.pictures.empty() || p.table.header.size() > 3;
   std::string s = fmt::format("<section{}><h2>{}</h2>", all ? " class=all" : "", escape_html(p.title));
   if (!p.text.empty()) s += "<p>" + escape_html(p.text) + "</p>";
   s += p.svg;
   if (!p.pictures.empty()) {
-    s += "<div class=pictures>";
+    s += p.wide ? "<div class='pictures wide'>" : "<div class=pictures>";
     for (const ReportPicture& f : p.pictures)
       s += fmt::format("<figure{}><img alt='' src='data:image/png;base64,{}'><figcaption>{}</figcaption></figure>",
                        f.right ? "" : " class=no", base64(f.png), escape_html(f.caption));
     s += "</div>";
   }
   if (!p.table.rows.empty()) s += table(p.table);
+  if (!p.written.empty())
+    s += fmt::format("<pre><span>{}</span>{}</pre>", escape_html(p.prompt), escape_html(p.written));
   return s + "</section>\n";
 }
 

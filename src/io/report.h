@@ -24,6 +24,9 @@ struct ReportPart {
   std::string svg;   // of io/svg.h
   std::vector<ReportPicture> pictures;
   ReportTable table;
+  bool wide = false;  // pictures are several beside each other
+  // A text that was written after another one; bytes that are no UTF-8 must have been replaced.
+  std::string prompt = {}, written = {};
 };
 
 struct Report {

@@ -11,7 +11,8 @@
 namespace lathe::io {
 namespace {
 
-constexpr double kWidth = 640, kHeight = 300, kLeft = 62, kRight = 14, kTop = 14, kBottom = 44;
+// Room for letters of 12 to 22 units: on a phone a chart is shown at half of its size, so its letters are larger there.
+constexpr double kWidth = 640, kHeight = 330, kLeft = 78, kRight = 16, kTop = 34, kBottom = 62;
 constexpr size_t kColours = 8;
 constexpr size_t kMostPoints = 1500;  // of one line: more cannot be seen
 
@@ -57,16 +58,15 @@ std::string frame(const Axis& x, const Axis& y, std::string_view x_label, std::s
     s += fmt::format(
         "<line class='grid' x1='{0:.1f}' x2='{0:.1f}' y1='{1}' y2='{2}'></line><text x='{0:.1f}' y='{3}' "
         "text-anchor='middle'>{4}</text>",
-        x.at(v), kTop, kHeight - kBottom, kHeight - kBottom + 16, short_number(v));
+        x.at(v), kTop, kHeight - kBottom, kHeight - kBottom + 22, short_number(v));
   for (const double v : y.ticks())
     s += fmt::format(
         "<line class='grid' x1='{1}' x2='{2}' y1='{0:.1f}' y2='{0:.1f}'></line><text x='{3}' y='{4:.1f}' "
         "text-anchor='end'>{5}</text>",
-        y.at(v), kLeft, kWidth - kRight, kLeft - 6, y.at(v) + 4, short_number(v));
+        y.at(v), kLeft, kWidth - kRight, kLeft - 8, y.at(v) + 5, short_number(v));
   s += fmt::format("<text x='{}' y='{}' text-anchor='middle'>{}</text>", (kLeft + kWidth - kRight) / 2, kHeight - 8,
                    escape_html(x_label));
-  s += fmt::format("<text transform='translate(14 {}) rotate(-90)' text-anchor='middle'>{}</text>",
-                   (kTop + kHeight - kBottom) / 2, escape_html(y_label));
+  s += fmt::format("<text x='4' y='20'>{}</text>", escape_html(y_label));
   return s;
 }
 
@@ -135,6 +135,7 @@ Drawn draw_lines(const LineChart& c, std::string_view attributes) {
   const Axis y = fit(y_low, y_high, kHeight - kBottom, kTop);
   std::string s = frame(x, y, c.x_label, c.y_label);
   std::vector<std::string> names;
+  const bool scatter = !std::ranges::all_of(c.lines, &Line::joined);  // the last point is one like the others
   for (size_t k = 0; k < c.lines.size(); ++k) {
     const Line& l = c.lines[k];
     names.push_back(l.name);
@@ -147,13 +148,14 @@ Drawn draw_lines(const LineChart& c, std::string_view attributes) {
       ++count, last = i;
     }
     if (count == 0) continue;
-    s += fmt::format("<polyline class='line s{}' points='{}'></polyline>", k % kColours, points);
-    if (count <= 60)
+    if (l.joined) s += fmt::format("<polyline class='line s{}' points='{}'></polyline>", k % kColours, points);
+    if (count <= 60 || !l.joined)
       for (size_t i = 0; i < l.x.size(); i += step)
         if (drawn(l, i))
           s += fmt::format("<circle class='f{}' cx='{:.1f}' cy='{:.1f}' r='3'><title>{} {}: {}</title></circle>",
                            k % kColours, x.at(l.x[i]), y.at(l.y[i]), escape_html(c.x_label), short_number(l.x[i]),
                            short_number(l.y[i]));
+    if (scatter) continue;
     names.back() = fmt::format("{}{}", l.name.empty() ? "" : l.name + ", last: ", short_number(l.y[last]));
   }
   for (const ChartMark& m : c.marks) {
@@ -163,9 +165,9 @@ Drawn draw_lines(const LineChart& c, std::string_view attributes) {
     s += fmt::format(
         "<line class='mark' x1='{0:.1f}' x2='{0:.1f}' y1='{1}' y2='{2}'></line><text x='{3:.1f}' y='{4}' "
         "text-anchor='{5}'>{6}</text>",
-        at, kTop, kHeight - kBottom, left ? at - 5 : at + 5, kTop + 12, left ? "end" : "start", escape_html(m.text));
+        at, kTop, kHeight - kBottom, left ? at - 5 : at + 5, kTop + 16, left ? "end" : "start", escape_html(m.text));
   }
-  return {picture(kWidth, kHeight, s, c.y_label, attributes), std::move(names)};
+  return {picture(kWidth, kHeight, s, c.y_label, attributes.empty() ? "class=chart" : attributes), std::move(names)};
 }
 
 }  // namespace
@@ -229,7 +231,7 @@ std::string stack_chart(const StackChart& c) {
   }
   s += fmt::format("<line class='mark' x1='{0:.1f}' x2='{0:.1f}' y1='{1}' y2='{2}'></line>",
                    x.at(static_cast<double>(peak) + 0.5), kTop, kHeight - kBottom);
-  return picture(kWidth, kHeight, s, c.y_label) + legend(c.names);
+  return picture(kWidth, kHeight, s, c.y_label, "class=chart") + legend(c.names);
 }
 
 std::string roofline_chart(const Roofline& r) {
@@ -254,7 +256,7 @@ std::string roofline_chart(const Roofline& r) {
         x.at(intensity), y.at(rate), 2.5 + 18 * std::sqrt(p.seconds / all), escape_html(p.name), 1e6 * p.seconds,
         short_number(p.flops / p.seconds), short_number(p.bytes / p.seconds));
   }
-  return picture(kWidth, kHeight, s, "roofline");
+  return picture(kWidth, kHeight, s, "roofline", "class=chart");
 }
 
 std::string confusion_chart(const std::vector<std::string>& labels, const std::vector<int64_t>& counts) {

@@ -7,12 +7,14 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/stopwatch.h"
 #include "io/png.h"
 #include "io/report.h"
 #include "run/peak.h"
 #include "train/progress.h"
 #include "train/report_targets.h"
 #include "train/run_dir.h"
+#include "train/text_writer.h"
 #include "train/trainer.h"
 
 namespace lathe {
@@ -23,6 +25,10 @@ constexpr int64_t kMostClasses = 200;  // of a confusion matrix: more cannot be 
 constexpr int64_t kMostSamples = 20000;
 constexpr size_t kPicturesEach = 16;  // right and wrong ones
 constexpr int kTimings = 5;
+constexpr size_t kLongestLabel = 10;
+constexpr size_t kPromptBytes = 60, kWrittenBytes = 320;
+constexpr int64_t kBytesAtOnce = 8;
+constexpr double kWritingSeconds = 1.5;
 
 struct Curves {
   io::Line loss{"training", {}, {}}, eval_loss{"test", {}, {}}, accuracy{"accuracy", {}, {}}, lr{"rate", {}, {}},
@@ -61,6 +67,56 @@ Curves read_metrics(const std::string& path) {
   return c;
 }
 
+// Bytes as text of a page: what is no UTF-8 is replaced, and so are control characters.
+std::string readable(const std::string& bytes) {
+  using nlohmann::json;
+  std::string text = json::parse(json(bytes).dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < ' ' && c != '\n' && c != '\t') c = ' ';
+  return text;
+}
+
+// Names of classes, short enough for the edge of a chart; their numbers where the data have no names.
+std::vector<std::string> labels_of(const Recipe& r, int64_t classes) {
+  std::vector<std::string> out = class_names(r);
+  if (static_cast<int64_t>(out.size()) != classes) out.clear();
+  for (std::string& name : out) {
+    name = readable(name);
+    if (name.size() <= kLongestLabel) continue;
+    size_t end = kLongestLabel - 1;
+    while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xc0) == 0x80) --end;  // within a character
+    name = name.substr(0, end) + "…";
+  }
+  for (int64_t i = static_cast<int64_t>(out.size()); i < classes; ++i) out.push_back(std::to_string(i));
+  return out;
+}
+
+// What a text model makes of the beginning of its test data; as much as it can write in a short time.
+io::ReportPart text_part(const std::string& run, const std::vector<std::string>& sets, const data::Source& eval) {
+  std::vector<int32_t> tokens(static_cast<size_t>(eval.fields()[0].type.numel())), next = tokens;
+  const std::span<std::byte> spans[] = {std::as_writable_bytes(std::span(tokens)),
+                                        std::as_writable_bytes(std::span(next))};
+  eval.read(0, spans);
+  io::ReportPart part{
+      "What it writes", "The beginning is from the test data, what follows is the model's.", "", {}, {}};
+  for (size_t i = 0; i < std::min(tokens.size(), kPromptBytes); ++i) part.prompt += static_cast<char>(tokens[i]);
+  TextWriter writer(run, sets);
+  const Stopwatch start;
+  Sampling sampling;
+  std::string text = part.prompt;
+  try {
+    while (text.size() < part.prompt.size() + kWrittenBytes && start.seconds() < kWritingSeconds) {
+      text += writer.write(text, kBytesAtOnce, sampling);
+      ++sampling.seed;
+    }
+  } catch (const UserError&) {
+    // Weights that are not finite write nothing; the rest of the page is still worth to be seen.
+  }
+  part.written = readable(text.substr(part.prompt.size()));
+  part.prompt = readable(part.prompt);
+  return part;
+}
+
 struct Outcome {
   std::vector<int64_t> counts;  // classes x classes
   std::vector<io::ReportPicture> right, wrong;
@@ -68,7 +124,7 @@ struct Outcome {
 };
 
 // Every test sample through the prediction Program.
-Outcome classify(Executor& e, const Compiled& c, const data::Source& source) {
+Outcome classify(Executor& e, const Compiled& c, const data::Source& source, const std::vector<std::string>& labels) {
   const int64_t classes = c.data.classes, count = std::min(source.size(), kMostSamples);
   const size_t program = c.program("predict"), bytes = static_cast<size_t>(c.data.sample.bytes());
   const int64_t batch = [&] {
@@ -112,8 +168,9 @@ Outcome classify(Executor& e, const Compiled& c, const data::Source& source) {
       for (const float v : row) sum += std::exp(v - row[static_cast<size_t>(best)]);
       const auto* pixels = reinterpret_cast<const uint8_t*>(x) + static_cast<size_t>(i) * bytes;
       shown.push_back({io::encode_png({pixels, bytes}, shape[0], shape[1], shape[2]),
-                       right ? fmt::format("{} ({:.0f} %)", best, 100 / sum)
-                             : fmt::format("{}, is {} ({:.0f} %)", best, y, 100 / sum),
+                       right ? fmt::format("{} ({:.0f} %)", labels[static_cast<size_t>(best)], 100 / sum)
+                             : fmt::format("{}, is {} ({:.0f} %)", labels[static_cast<size_t>(best)],
+                                           labels[static_cast<size_t>(y)], 100 / sum),
                        right});
     }
   }
@@ -190,14 +247,16 @@ void add_time_parts(io::Report& report, const Program& p, const std::vector<doub
                            l.cost.bytes_read + l.cost.bytes_written, seconds[i]});
   }
   std::ranges::stable_sort(order, [&](size_t a, size_t b) { return seconds[a] > seconds[b]; });
-  io::ReportPart nodes{"Time per node",
-                       fmt::format("One step, each launch waited for: {:.2f} ms in {} launches. The percentage is that "
-                                   "of the limit which the launch meets first: {} flop/s or {} B/s, measured here.",
-                                   1e3 * all, order.size(), io::short_number(peak.flops_per_second),
-                                   io::short_number(peak.bytes_per_second)),
-                       "",
-                       {},
-                       {{"kernel", "us", "share", "GFLOP/s", "GB/s", "of limit"}, {}}};
+  io::ReportPart nodes{
+      "Time per node",
+      fmt::format("One step, each launch waited for: {:.2f} ms in {} launches. The percentage is that "
+                  "of the limit which the launch meets first: {} flop/s or {} B/s, measured here. More than 100 % "
+                  "has what finds its operands in caches, which are faster than memory.",
+                  1e3 * all, order.size(), io::short_number(peak.flops_per_second),
+                  io::short_number(peak.bytes_per_second)),
+      "",
+      {},
+      {{"kernel", "us", "share", "GFLOP/s", "GB/s", "of limit"}, {}}};
   for (const size_t i : order) {
     const auto& point = roof.points[i];
     const double least = std::max(point.flops / peak.flops_per_second, point.bytes / peak.bytes_per_second);
@@ -217,6 +276,36 @@ void add_time_parts(io::Report& report, const Program& p, const std::vector<doub
   report.parts.push_back(std::move(nodes));
 }
 
+// Names of what is measured on test data, for people.
+constexpr struct {
+  std::string_view name, shown, unit;
+} kShownMetrics[] = {{"accuracy", "accuracy", "%"},
+                     {"iou", "IoU", ""},
+                     {"r2", "R2", ""},
+                     {"rmse", "RMSE", ""},
+                     {"mae", "MAE", ""},
+                     {"psnr", "PSNR", "dB"},
+                     {"input_psnr", "PSNR of the input", "dB"}};
+
+// Of what was measured more than once; the last value stands among the facts.
+void add_metric_parts(io::Report& report, const Curves& curves) {
+  for (const auto& [name, shown, unit] : kShownMetrics) {
+    const auto other = curves.others.find(std::string(name));
+    if (name != "accuracy" && other == curves.others.end()) continue;
+    io::LineChart chart{"step", std::string(unit), {name == "accuracy" ? curves.accuracy : other->second}};
+    chart.lines[0].name = shown;
+    if (chart.lines[0].x.size() < 2 || name == "input_psnr") continue;
+    if (const auto input = curves.others.find("input_psnr"); name == "psnr" && input != curves.others.end()) {
+      chart.lines[0].name = "output";
+      chart.lines.push_back(input->second);
+      chart.lines[1].name = "input";
+    }
+    std::string title = fmt::format("{} on test data", shown);
+    if (name == "accuracy") title[0] = 'A';
+    report.parts.push_back({std::move(title), "", io::line_chart(chart), {}, {}});
+  }
+}
+
 void add_facts(io::Report& report, const std::string& run) {
   io::PosixFs fs;
   const std::string path = io::join_path(run, "summary.json");
@@ -226,9 +315,9 @@ void add_facts(io::Report& report, const std::string& run) {
     if (j.is_object() && j.contains(key) && j[key].is_number()) text(j[key].get<double>());
   };
   const auto fact = [&](const char* name, std::string value) { report.facts.emplace_back(name, std::move(value)); };
-  for (const char* name : {"accuracy", "iou", "r2", "rmse", "mae", "psnr", "input_psnr"})
-    number(fmt::format("test_{}", name).c_str(),
-           [&](double v) { fact(fmt::format("test {}", name).c_str(), metric_text(name, v)); });
+  for (const auto& metric : kShownMetrics)
+    number(fmt::format("test_{}", metric.name).c_str(),
+           [&](double v) { fact(fmt::format("test {}", metric.shown).c_str(), metric_text(metric.name, v)); });
   number("test_loss", [&](double v) { fact("test loss", fmt::format("{:.4f}", v)); });
   number("steps", [&](double v) { fact("steps", fmt::format("{:.0f}", v)); });
   number("training_seconds", [&](double v) { fact("training time", format_seconds(v)); });
@@ -241,6 +330,9 @@ void add_facts(io::Report& report, const std::string& run) {
 std::string make_report(const std::string& run, const std::vector<std::string>& sets) {
   const Recipe r = load_run_recipe(run, sets);
   const Dataset dataset = open_dataset(r);
+  // Before the rest is allocated.
+  std::optional<io::ReportPart> text;
+  if (is_text_run(run, sets) && dataset.eval) text = text_part(run, sets, *dataset.eval);
   CompileOptions o;
   o.eval = false;
   const int64_t most = r.model.family == "unet" ? 16 : 250;
@@ -254,19 +346,17 @@ std::string make_report(const std::string& run, const std::vector<std::string>& 
   report.subtitle = fmt::format("{} on {}; {}", r.model.family, r.device.name, dataset.train->description());
   add_facts(report, run);
   report.parts.push_back({"Loss", "", io::line_chart({"step", "loss", {curves.loss, curves.eval_loss}}), {}, {}});
-  report.parts.push_back({"Accuracy on test data", "", io::line_chart({"step", "%", {curves.accuracy}}), {}, {}});
-  for (const auto& [name, line] : curves.others)
-    report.parts.push_back({name + " on test data", "", io::line_chart({"step", name, {line}}), {}, {}});
+  add_metric_parts(report, curves);
   report.parts.push_back({"Learning rate", "", io::line_chart({"step", "rate", {curves.lr}}), {}, {}});
   report.parts.push_back({"Gradient norm", "", io::line_chart({"step", "norm", {curves.norm}}), {}, {}});
 
+  if (text) report.parts.push_back(std::move(*text));
   if (dataset.eval)
     for (io::ReportPart& part : target_parts(*e, c, *dataset.eval)) report.parts.push_back(std::move(part));
   const bool labels_each = c.config.task == Task::classify && c.data.terms() == 1;
   if (dataset.eval && labels_each && c.data.classes <= kMostClasses) {
-    Outcome outcome = classify(*e, c, *dataset.eval);
-    std::vector<std::string> labels;
-    for (int64_t i = 0; i < c.data.classes; ++i) labels.push_back(std::to_string(i));
+    const std::vector<std::string> labels = labels_of(r, c.data.classes);
+    Outcome outcome = classify(*e, c, *dataset.eval, labels);
     report.parts.push_back({"Confusion matrix",
                             fmt::format("Rows: truth, columns: prediction; {} of {} test samples are right ({:.2f} %).",
                                         outcome.correct, outcome.samples,

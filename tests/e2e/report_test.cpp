@@ -47,7 +47,9 @@ TEST(Report, TextModelsToo) {
       run_lathe({"train", "gpt_tiny", "--out", dir.path("run"), "--set", "train.steps=4", "--set", "model.layers=1",
                  "--set", "model.width=16", "--set", "model.heads=2", "--set", "train.log_every=1"});
   ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_NE(read_file(dir.path("run/report.html")).find("<h2>Time per node</h2>"), std::string::npos);
+  const std::string html = read_file(dir.path("run/report.html"));
+  for (const char* part : {"<h2>Time per node</h2>", "<h2>What it writes</h2><p>", "<pre><span>"})
+    EXPECT_NE(html.find(part), std::string::npos) << part;
 }
 
 }  // namespace
