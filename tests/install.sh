@@ -35,6 +35,17 @@ for example; do
   printf '%s: ' "$example"
   "$work/build/$example" "$work/run_$example"
 done
+# The other way to find it: pkg-config, which says all that a compiler needs.
+if command -v pkg-config >/dev/null; then
+  export PKG_CONFIG_PATH="$work/prefix/lib/pkgconfig:$work/prefix/lib/$("$cxx" -print-multiarch)/pkgconfig"
+  [ "$(pkg-config --modversion lathe)" = "$version" ] || { echo "lathe.pc says another version"; exit 1; }
+  # shellcheck disable=SC2046
+  "$cxx" -o "$work/by_pkg_config" "$work/examples/$1.cpp" $(pkg-config --cflags --libs lathe)
+  printf '%s by pkg-config: ' "$1"
+  "$work/by_pkg_config" "$work/run_by_pkg_config"
+else
+  echo "lathe.pc is not tested: no pkg-config (\`tools/setup test\` installs it)"
+fi
 # The run that an example left is a run like any other, but its data are gone with the program.
 case " $* " in
 *" own_arrays "*)

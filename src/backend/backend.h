@@ -71,7 +71,10 @@ class KernelTable {  // The kernels of a backend, by op.
   std::vector<Row> rows_;  // stable-sorted by op
 };
 
-enum class Lane { compute, transfer };  // The queues of a device: kernels and copies from the host run side by side.
+enum class Lane {  // The queues of a device, which run side by side.
+  compute,         // kernels
+  transfer,        // copies from the host
+};
 
 // Marks a point in a stream; another stream can wait for it, the host can ask. The answer here is that of streams that
 // work at once; other devices override it.

@@ -15,7 +15,16 @@
 
 namespace lathe {
 
-enum class DType : uint8_t { f32, f64, i32, i64, u8, b8, f16, bf16 };  // b8: a boolean in a byte
+enum class DType : uint8_t {  // Types of elements.
+  f32,                        // 32-bit float
+  f64,                        // 64-bit float
+  i32,                        // 32-bit integer
+  i64,                        // 64-bit integer
+  u8,                         // byte from 0 to 255
+  b8,                         // boolean in a byte, 0 or 1
+  f16,                        // IEEE half precision: storage alone
+  bf16,                       // upper half of an f32: storage alone
+};
 
 // Every type, for loops over them.
 inline constexpr DType kAllDTypes[] = {DType::f32, DType::f64, DType::i32, DType::i64,

@@ -25,7 +25,12 @@ enum class Exit : int {
   bad_recipe = 78,     // a recipe that is refused
 };
 
-enum class ErrorKind { user, internal, device, comm };  // who can do something about it
+enum class ErrorKind {  // Who can do something about it.
+  user,                 // the caller: a file, an option, a recipe
+  internal,             // nobody but the authors: a bug
+  device,               // who runs the device: memory, driver, hardware
+  comm,                 // who runs the network between processes
+};
 
 class Error : public std::runtime_error {  // What Lathe throws.
  public:

@@ -16,7 +16,10 @@ namespace lathe::data {
 
 inline constexpr int kMaxFields = 8;  // of one sample
 
-enum class Split { train, test };                                                               // what data are for
+enum class Split {  // What data are for.
+  train,            // what is learned from
+  test,             // what is only measured
+};
 inline const char* to_string(Split split) { return split == Split::train ? "train" : "test"; }  // its name
 
 // What is to be predicted of a sample, which is its field 1.

@@ -22,7 +22,14 @@ struct LayerSpec {                                       // One of [[model.layer
   friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
 };
 
-enum class LayerKind { boolean, integer, number, text, choice, padding };  // what a key's value is
+enum class LayerKind {  // What a key's value is.
+  boolean,              // true or false
+  integer,              // from min to max
+  number,               // from min to max
+  text,                 // any
+  choice,               // one of `choices`
+  padding,              // "same" or an integer
+};
 
 struct LayerKey {         // A key of a layer type.
   std::string_view name;  // as in the table

@@ -12,12 +12,20 @@
 
 namespace lathe {
 
-enum class Mode { train, eval };  // dropout and norms differ
+enum class Mode {  // What a net is built for.
+  train,           // dropout drops, batch norm takes the batch's statistics
+  eval,            // nothing is dropped, norms take the running statistics
+};
 
 // How a state tensor starts; drawn on the host from (seed, name).
 struct Init {
-  enum class Kind { constant, uniform, normal } kind = Kind::constant;  // how it is drawn
-  double value = 0;  // constant: the value; uniform: in [-value, value); normal: standard deviation
+  enum class Kind {  // Distributions.
+    constant,        // the same everywhere
+    uniform,         // evenly within a range
+    normal,          // bell-shaped around 0
+  };
+  Kind kind = Kind::constant;  // how it is drawn
+  double value = 0;            // constant: the value; uniform: in [-value, value); normal: standard deviation
 
   static Init constant(double v) { return {Kind::constant, v}; }        // everywhere
   static Init uniform(double bound) { return {Kind::uniform, bound}; }  // in [-bound, bound)

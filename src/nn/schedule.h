@@ -26,15 +26,15 @@ struct ScheduleConfig {  // The section [schedule] of a recipe, in steps.
 };
 
 enum ScheduleKey : unsigned {  // What a schedule reads; a set of bits.
-  kReadsWarmup = 1,
-  kReadsMinLr = 2,
-  kReadsGamma = 4,
-  kReadsStepEpochs = 8,
-  kReadsPower = 16,
-  kReadsCycle = 32,
-  kReadsRestarts = 64,
-  kReadsDecay = 128,
-  kReadsPatience = 256,
+  kReadsWarmup = 1,            // schedule.warmup_steps
+  kReadsMinLr = 2,             // schedule.min_lr
+  kReadsGamma = 4,             // schedule.gamma
+  kReadsStepEpochs = 8,        // schedule.step_epochs
+  kReadsPower = 16,            // schedule.power
+  kReadsCycle = 32,            // schedule.start and rise
+  kReadsRestarts = 64,         // schedule.restart_epochs and restart_factor
+  kReadsDecay = 128,           // schedule.decay
+  kReadsPatience = 256,        // schedule.patience
 };
 
 struct ScheduleRule {                                   // A schedule.

@@ -9,15 +9,25 @@
 
 namespace lathe {
 
-struct ElementwiseRow {                                // One elementwise op.
-  std::string_view name;                               // of the op
-  std::string_view doc;                                // its formula
-  int arity;                                           // number of inputs
-  enum class In { number, real, boolean, choice } in;  // choice: select(bool, number, number)
-  enum class Out { same, boolean } out;                // type of the result: that of the inputs, or bool
-  Scalar (*expr)(const Scalar* x);                     // the result for one element
-  Values (*vjp)(const Vjp&);                           // null: not differentiable (the result is piecewise constant)
-  double lo, hi, gap;                                  // safe range of samples
+struct ElementwiseRow {   // One elementwise op.
+  std::string_view name;  // of the op
+  std::string_view doc;   // its formula
+  int arity;              // number of inputs
+  enum class In {         // Types of inputs.
+    number,               // of any type but bool
+    real,                 // floats
+    boolean,              // bool
+    choice,               // bool, and two numbers to choose from
+  };
+  In in;            // what it takes
+  enum class Out {  // Types of results.
+    same,           // as the inputs
+    boolean,        // bool
+  };
+  Out out;                          // what it gives
+  Scalar (*expr)(const Scalar* x);  // the result for one element
+  Values (*vjp)(const Vjp&);        // null: not differentiable (the result is piecewise constant)
+  double lo, hi, gap;               // safe range of samples
 };
 
 // The row of an elementwise op, or null.

@@ -13,41 +13,41 @@ namespace lathe {
 
 // Semantics are those of apply() below. `max` and `min` propagate NaN. Comparisons and logic give bool.
 enum class ScalarOp : uint8_t {
-  arg,       // input number `a`
-  constant,  // `value`
-  add,
-  sub,
-  mul,
-  div,
-  max,
-  min,
-  pow,
-  eq,
-  lt,
-  le,
-  logical_and,
-  logical_or,
-  logical_not,
-  select,  // a ? b : c
-  neg,
-  abs,
-  exp,
-  expm1,  // exp(a) - 1 without the cancellation near 0
-  log,
-  log1p,  // log(1 + a), likewise
-  sqrt,
-  rsqrt,
-  tanh,
-  sigmoid,
-  erf,
-  sin,
-  cos,
-  floor,
-  round,  // to the nearest whole number, halves to the even one
-  is_finite,
-  round_f16,  // to what f16 holds, still an f32
-  round_bf16,
-  convert,  // a, from `from` to `dtype`
+  arg,          // input number `a`
+  constant,     // `value`
+  add,          // a + b
+  sub,          // a - b
+  mul,          // a * b
+  div,          // a / b
+  max,          // the larger; NaN if one is
+  min,          // the smaller; NaN if one is
+  pow,          // a to the power of b
+  eq,           // a == b
+  lt,           // a < b
+  le,           // a <= b
+  logical_and,  // a and b
+  logical_or,   // a or b
+  logical_not,  // not a
+  select,       // a ? b : c
+  neg,          // -a
+  abs,          // |a|
+  exp,          // e to the power of a
+  expm1,        // exp(a) - 1 without the cancellation near 0
+  log,          // natural logarithm
+  log1p,        // log(1 + a), likewise
+  sqrt,         // square root
+  rsqrt,        // 1 / sqrt(a)
+  tanh,         // hyperbolic tangent
+  sigmoid,      // 1 / (1 + exp(-a))
+  erf,          // error function
+  sin,          // of radians
+  cos,          // of radians
+  floor,        // largest whole number that is not above a
+  round,        // to the nearest whole number, halves to the even one
+  is_finite,    // neither NaN nor infinite
+  round_f16,    // to what f16 holds, still an f32
+  round_bf16,   // likewise for bf16
+  convert,      // a, from `from` to `dtype`
 };
 
 std::string_view to_string(ScalarOp);                  // its name in kernel text and errors

@@ -10,7 +10,14 @@
 
 namespace lathe {
 
-enum class MemoryClass { weights, optimizer, gradients, activations, workspace, staging };  // what bytes are for
+enum class MemoryClass {  // What bytes are for.
+  weights,                // parameters and running statistics
+  optimizer,              // moments and other state of the optimizer, averages of weights
+  gradients,              // of the parameters
+  activations,            // all other results of nodes
+  workspace,              // scratch of kernels
+  staging,                // batches on their way to the device
+};
 // In the order of reports.
 inline constexpr MemoryClass kMemoryClasses[] = {MemoryClass::weights,   MemoryClass::optimizer,
                                                  MemoryClass::gradients, MemoryClass::activations,

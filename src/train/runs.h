@@ -14,11 +14,11 @@
 namespace lathe {
 
 enum class RunState {  // What became of a run.
-  running,
-  finished,
-  stopped,     // by a signal, with a checkpoint: --resume goes on
-  failed,      // ended by an error, or killed
-  unreadable,  // recipe.toml or metrics.jsonl
+  running,             // a process holds its lock
+  finished,            // trained to its end
+  stopped,             // by a signal, with a checkpoint: --resume goes on
+  failed,              // ended by an error, or killed
+  unreadable,          // recipe.toml or metrics.jsonl
 };
 std::string_view to_string(RunState);  // its name
 
