@@ -76,7 +76,7 @@ EvalResult evaluate(const std::string& run, const std::vector<std::string>& sets
 
 namespace {
 
-constexpr int64_t kMaxTextBytes = int64_t{1} << 28;
+constexpr int64_t kMaxPromptFileBytes = int64_t{1} << 28;
 
 data::Samples test_samples(const std::string& spec, const data::Source& source) {
   const std::string range = spec.substr(5);
@@ -107,7 +107,7 @@ std::vector<Prediction> continue_texts(const std::string& run, const std::vector
   io::PosixFs fs;
   std::vector<Prediction> out;
   for (const std::string& path : paths) {
-    const std::string text = read_text(fs, path, kMaxTextBytes);
+    const std::string text = read_text(fs, path, kMaxPromptFileBytes);
     Prediction p{path, writer.probabilities(text, path), 0, ""};
     p.label = std::ranges::max_element(p.probabilities) - p.probabilities.begin();
     p.text = writer.write(text, tokens, {.temperature = 0}, {}, path);

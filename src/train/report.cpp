@@ -68,7 +68,7 @@ Curves read_metrics(const std::string& path) {
 }
 
 // Bytes as text of a page: what is no UTF-8 is replaced, and so are control characters.
-std::string readable(const std::string& bytes) {
+std::string readable_text(const std::string& bytes) {
   using nlohmann::json;
   std::string text = json::parse(json(bytes).dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
   for (char& c : text)
@@ -81,7 +81,7 @@ std::vector<std::string> labels_of(const Recipe& r, int64_t classes) {
   std::vector<std::string> out = class_names(r);
   if (static_cast<int64_t>(out.size()) != classes) out.clear();
   for (std::string& name : out) {
-    name = readable(name);
+    name = readable_text(name);
     if (name.size() <= kLongestLabel) continue;
     size_t end = kLongestLabel - 1;
     while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xc0) == 0x80) --end;  // within a character
@@ -112,8 +112,8 @@ io::ReportPart text_part(const std::string& run, const std::vector<std::string>&
   } catch (const UserError&) {
     // Weights that are not finite write nothing; the rest of the page is still worth to be seen.
   }
-  part.written = readable(text.substr(part.prompt.size()));
-  part.prompt = readable(part.prompt);
+  part.written = readable_text(text.substr(part.prompt.size()));
+  part.prompt = readable_text(part.prompt);
   return part;
 }
 
