@@ -60,15 +60,16 @@ void add_step(CLI::App& bench) {
                               {"run_again", b.recomputed.launches},
                               {"more_flops_percent", b.recomputed.flops_percent},
                               {"peak_rss_mb", b.peak_rss_mb},
-                              {"start_to_step1_s", b.start_to_step1_s}}
+                              {"start_to_step1_s", b.start_to_step1_s},
+                              {"first_step_s", b.first_step_s}}
                              .dump(2));
       return;
     }
     fmt::print(
-        "{}: {:.2f} ms per step, {:.1f} GFLOP/s ({:.0f} % of the measured GEMM peak), arena {:.1f} MiB, start to step "
-        "1 {:.2f} s\n",
+        "{}: {:.2f} ms per step, {:.1f} GFLOP/s ({:.0f} % of the measured GEMM peak), arena {:.1f} MiB, first "
+        "step begins at {:.2f} s and takes {:.2f} s\n",
         o->workload, b.ms_per_step, b.gflops, b.percent_of_peak, static_cast<double>(b.arena_bytes) / (1 << 20),
-        b.start_to_step1_s);
+        b.start_to_step1_s, b.first_step_s);
     if (o->profile) print_profile(b);
   });
 }

@@ -335,9 +335,17 @@ const Port& Executor::state_port(std::string_view name) const {
 void Executor::write_state(std::string_view name, std::span<const std::byte> bytes) {
   const Port& p = state_port(name);
   LATHE_CHECK(static_cast<int64_t>(bytes.size()) == p.type.bytes(), "{}: {} bytes given", name, bytes.size());
+  write_state_part(name, 0, bytes);
+}
+
+void Executor::write_state_part(std::string_view name, int64_t offset, std::span<const std::byte> bytes) {
+  const Port& p = state_port(name);
+  const auto size = static_cast<int64_t>(bytes.size());
+  LATHE_CHECK(offset >= 0 && size <= p.type.bytes() - offset, "{}: {} bytes given from {} on", name, size, offset);
   if (bytes.empty()) return;
   Buffer dst = p.buffer;
-  dst.bytes = p.type.bytes();
+  dst.offset += offset;
+  dst.bytes = size;
   device_->stream(Lane::compute).copy_in(dst, bytes.data());
   synchronize();
 }

@@ -66,7 +66,8 @@ class Executor {  // Runs Programs on a device.
   void synchronize();                                        // waits for all that was given
 
   // State by name; blocking.
-  void write_state(std::string_view name, std::span<const std::byte>);
+  void write_state(std::string_view name, std::span<const std::byte>);                       // of exactly its size
+  void write_state_part(std::string_view name, int64_t offset, std::span<const std::byte>);  // from byte `offset` on
   void read_state(std::string_view name, std::span<std::byte>);  // into memory of exactly its size
   // Copies all state to the snapshot buffer; returns the place of each entry of set().state in it. `reorder` writes the
   // bytes of entry i to their place in the order that a file wants; without it they are copied as they are.

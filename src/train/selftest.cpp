@@ -21,13 +21,10 @@ HostTensor state_input(const StateSpec& s, uint64_t seed) {
   const CounterRng rng(seed, 77, static_cast<uint32_t>(s.name.size()), 1);
   if (s.type.dtype != DType::f32) return t;
   if (s.kind == InputKind::param) {
-    std::vector<std::byte> bytes(static_cast<size_t>(s.type.bytes()));
-    initial_value(s, static_cast<int64_t>(seed), bytes);
-    for (size_t i = 0; i < t.data.size(); ++i) {
-      float f;
-      std::memcpy(&f, bytes.data() + i * sizeof(f), sizeof(f));
-      t.data[i] = static_cast<double>(f) + 0.05 * (rng.uniform(i) - 0.5);
-    }
+    std::vector<float> first(t.data.size());
+    initial_values(s, static_cast<int64_t>(seed), 0, first);
+    for (size_t i = 0; i < t.data.size(); ++i)
+      t.data[i] = static_cast<double>(first[i]) + 0.05 * (rng.uniform(i) - 0.5);
     return t;
   }
   // Running variances and second moments must be positive; the others may be.

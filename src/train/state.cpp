@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numbers>
 
-#include "base/philox.h"
+#include "backend/cpu/normal.h"
+#include "base/thread_pool.h"
 
 namespace lathe {
 namespace {
@@ -63,37 +63,46 @@ void permute(const Shape& src_shape, const Ints& perm, size_t size, const std::b
 
 }  // namespace
 
-void initial_value(const StateSpec& s, int64_t seed, std::span<std::byte> out) {
-  LATHE_CHECK(static_cast<int64_t>(out.size()) == s.type.bytes());
-  std::memset(out.data(), 0, out.size());
-  if (s.type.dtype != DType::f32) {
-    LATHE_CHECK(s.init.kind == Init::Kind::constant && s.init.value == 0, "{}: only floats start at other values",
-                s.name);
-    return;
-  }
-  const CounterRng rng(static_cast<uint64_t>(seed), stream_of(s.like.empty() ? s.name : s.like), 0x696e6974u,
-                       0);  // "init"
-  for (int64_t i = 0; i < s.type.numel(); ++i) {
-    const auto k = static_cast<uint64_t>(i);
-    double v = s.init.value;
-    if (s.init.kind == Init::Kind::uniform) {
-      v *= 2.0 * rng.uniform(k) - 1.0;
-    } else if (s.init.kind == Init::Kind::normal) {
-      // Box-Muller; 1 - u is in (0, 1].
-      const double radius = std::sqrt(-2.0 * std::log(1.0 - rng.uniform(2 * k)));
-      v *= radius * std::cos(2.0 * std::numbers::pi * rng.uniform(2 * k + 1));
-    }
-    const auto f = static_cast<float>(v);
-    std::memcpy(out.data() + i * 4, &f, 4);
+void initial_values(const StateSpec& s, int64_t seed, int64_t begin, std::span<float> out) {
+  const cpu::UniformKey key = cpu::uniform_key(static_cast<uint64_t>(seed), stream_of(s.like.empty() ? s.name : s.like),
+                                               0x696e6974u, 0);  // "init"
+  LATHE_CHECK(begin % cpu::kUniformBlock == 0, "begins at {}", begin);
+  const auto n = static_cast<int64_t>(out.size());
+  switch (s.init.kind) {
+    case Init::Kind::constant: std::ranges::fill(out, static_cast<float>(s.init.value)); return;
+    case Init::Kind::uniform:
+      for (int64_t i = 0; i < n; i += cpu::kUniformBlock)
+        cpu::fill_uniform(key, &out[static_cast<size_t>(i)], begin + i, std::min(n - i, cpu::kUniformBlock));
+      for (float& v : out) v = static_cast<float>(s.init.value * (2.0 * v - 1.0));
+      return;
+    case Init::Kind::normal:
+      for (int64_t i = 0; i < n; i += cpu::kNormalBlock)
+        cpu::fill_normal(key, s.init.value, &out[static_cast<size_t>(i)], begin + i,
+                         std::min(n - i, cpu::kNormalBlock));
+      return;
   }
 }
 
 void initialize_state(Executor& e, const std::vector<StateSpec>& specs, int64_t seed) {
-  std::vector<std::byte> value;
+  constexpr int64_t kPiece = 16 * cpu::kUniformBlock, kPart = 64 * kPiece;  // 4 MiB: made and copied within caches
+  ThreadPool pool(available_threads());
+  std::vector<float> part;
   for (const StateSpec& s : specs) {
-    value.resize(static_cast<size_t>(s.type.bytes()));
-    initial_value(s, seed, value);
-    e.write_state(s.name, value);
+    const bool is_float = s.type.dtype == DType::f32;
+    LATHE_CHECK(is_float || (s.init.kind == Init::Kind::constant && s.init.value == 0),
+                "{}: only floats start at other values", s.name);
+    if (!is_float) {
+      e.write_state(s.name, std::vector<std::byte>(static_cast<size_t>(s.type.bytes())));
+      continue;
+    }
+    for (int64_t begin = 0; begin < s.type.numel(); begin += kPart) {
+      part.resize(static_cast<size_t>(std::min(s.type.numel() - begin, kPart)));
+      pool.run_blocks(static_cast<int64_t>(part.size()), kPiece, [&](int64_t from, int64_t to) {
+        initial_values(s, seed, begin + from,
+                       std::span(part).subspan(static_cast<size_t>(from), static_cast<size_t>(to - from)));
+      });
+      e.write_state_part(s.name, begin * int64_t{sizeof(float)}, std::as_bytes(std::span(part)));
+    }
   }
 }
 

@@ -11,8 +11,9 @@
 
 namespace lathe {
 
-// First value of a state tensor: a function of (seed, name) alone.
-void initial_value(const StateSpec&, int64_t seed, std::span<std::byte> out);
+// First values of a state tensor of f32, elements `begin` (a multiple of 1024) and following: a function of (seed, name)
+// alone.
+void initial_values(const StateSpec&, int64_t seed, int64_t begin, std::span<float> out);
 void initialize_state(Executor&, const std::vector<StateSpec>&, int64_t seed);
 
 // The axes of a tensor as memory has them <-> as files have them. `bytes` and `out` do not overlap.

@@ -37,7 +37,8 @@ struct StepBench {              // A step, measured.
   int64_t arena_bytes = 0;      // as planned
   Recomputed recomputed;        // to stay within the budget
   double peak_rss_mb = 0;       // of the process
-  double start_to_step1_s = 0;  // from the start of the process to the end of step 0, in which kernels are compiled
+  double start_to_step1_s = 0;  // from the start of the process until the first step begins
+  double first_step_s = 0;      // pages of the arena are touched and caches are cold
   std::vector<LaunchTime> launches;  // when profiled
 };
 
