@@ -21,7 +21,7 @@ h1{font-size:26px;margin:0}h2{font-size:17px;margin:0 0 6px}p{margin:0 0 10px;co
 .facts div,section{background:var(--card);border-radius:8px;padding:12px 14px}
 .facts b{display:block;font-size:20px;font-weight:600;overflow-wrap:anywhere}.facts span{color:var(--soft);font-size:13px}
 main{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr));gap:14px;grid-auto-flow:dense}
-section{min-width:0}section.all{grid-column:1/-1}
+section{min-width:0}section.all{grid-column:1/-1}section.alone svg{max-width:760px;margin:0 auto}
 svg{width:100%;height:auto;display:block}svg text{fill:var(--soft);font-size:12px}
 svg .count{fill:var(--ink)}.grid{stroke:var(--grid)}.mark{stroke:var(--ink);stroke-dasharray:3 3}
 .line{fill:none;stroke-width:1.8;stroke-linejoin:round}.roof{stroke:var(--ink)}
@@ -55,10 +55,19 @@ std::string table(const ReportTable& t) {
   return s + "</table></div>";
 }
 
-std::string part(const ReportPart& p) {
-  if (p.svg.empty() && p.pictures.empty() && p.table.rows.empty() && p.written.empty()) return "";
-  const bool all = !p.pictures.empty() || p.table.header.size() > 3;
-  std::string s = fmt::format("<section{}><h2>{}</h2>", all ? " class=all" : "", escape_html(p.title));
+bool is_empty(const ReportPart& p) {
+  return p.svg.empty() && p.pictures.empty() && p.table.rows.empty() && p.written.empty();
+}
+
+bool takes_the_row(const ReportPart& p) { return !p.pictures.empty() || p.table.header.size() > 3; }
+
+// `alone`: of those that stand in two columns it is the last and has no neighbour.
+std::string part(const ReportPart& p, bool alone) {
+  std::string s = fmt::format("<section{}><h2>{}</h2>",
+                              alone              ? " class='all alone'"
+                              : takes_the_row(p) ? " class=all"
+                                                 : "",
+                              escape_html(p.title));
   if (!p.text.empty()) s += "<p>" + escape_html(p.text) + "</p>";
   s += p.svg;
   if (!p.pictures.empty()) {
@@ -91,7 +100,11 @@ std::string report_html(const Report& r) {
   for (const auto& [name, value] : r.facts)
     s += fmt::format("<div><b>{}</b><span>{}</span></div>", escape_html(value), escape_html(name));
   s += "</div>\n<main>\n";
-  for (const ReportPart& p : r.parts) s += part(p);
+  const ReportPart* last = nullptr;  // in the left column, its neighbour missing
+  for (const ReportPart& p : r.parts)
+    if (!is_empty(p) && !takes_the_row(p)) last = last ? nullptr : &p;
+  for (const ReportPart& p : r.parts)
+    if (!is_empty(p)) s += part(p, &p == last);
   return s + "</main></body></html>\n";
 }
 

@@ -12,7 +12,7 @@ namespace lathe::io {
 namespace {
 
 // Room for letters of 12 to 22 units: on a phone a chart is shown at half of its size, so its letters are larger there.
-constexpr double kWidth = 640, kHeight = 330, kLeft = 78, kRight = 16, kTop = 34, kBottom = 62;
+constexpr double kWidth = 640, kHeight = 330, kLeft = 92, kRight = 28, kTop = 42, kBottom = 56;
 constexpr size_t kColours = 8;
 constexpr size_t kMostPoints = 1500;  // of one line: more cannot be seen
 
@@ -64,9 +64,9 @@ std::string frame(const Axis& x, const Axis& y, std::string_view x_label, std::s
         "<line class='grid' x1='{1}' x2='{2}' y1='{0:.1f}' y2='{0:.1f}'></line><text x='{3}' y='{4:.1f}' "
         "text-anchor='end'>{5}</text>",
         y.at(v), kLeft, kWidth - kRight, kLeft - 8, y.at(v) + 5, short_number(v));
-  s += fmt::format("<text x='{}' y='{}' text-anchor='middle'>{}</text>", (kLeft + kWidth - kRight) / 2, kHeight - 8,
+  s += fmt::format("<text x='{}' y='{}' text-anchor='middle'>{}</text>", (kLeft + kWidth - kRight) / 2, kHeight - 6,
                    escape_html(x_label));
-  s += fmt::format("<text x='4' y='20'>{}</text>", escape_html(y_label));
+  s += fmt::format("<text x='4' y='18'>{}</text>", escape_html(y_label));
   return s;
 }
 
@@ -149,7 +149,7 @@ Drawn draw_lines(const LineChart& c, std::string_view attributes) {
     }
     if (count == 0) continue;
     if (l.joined) s += fmt::format("<polyline class='line s{}' points='{}'></polyline>", k % kColours, points);
-    if (count <= 60 || !l.joined)
+    if (l.joined ? count <= 60 && !scatter : true)
       for (size_t i = 0; i < l.x.size(); i += step)
         if (drawn(l, i))
           s += fmt::format("<circle class='f{}' cx='{:.1f}' cy='{:.1f}' r='3'><title>{} {}: {}</title></circle>",

@@ -55,9 +55,14 @@ std::vector<RecipeDifference> diff(const Recipe& a, const Recipe& b) {
 std::string recipe_hash(const Recipe& recipe, const std::vector<std::string>& disabled_passes) {
   Recipe same = recipe;
   reset_unused(same);
+  // Defaults are left out, so that a key which a later version adds leaves the runs of earlier ones what they are.
+  const Recipe defaults;
   std::string text;
-  for (const RecipeKey& key : recipe_keys())
-    if (changes_numbers(same, key.path)) text += fmt::format("{} = {}\n", key.path, value_text(key, same));
+  for (const RecipeKey& key : recipe_keys()) {
+    const std::string value = value_text(key, same);
+    if (changes_numbers(same, key.path) && value != value_text(key, defaults))
+      text += fmt::format("{} = {}\n", key.path, value);
+  }
   std::vector<std::string> passes = disabled_passes;
   std::sort(passes.begin(), passes.end());
   passes.erase(std::unique(passes.begin(), passes.end()), passes.end());
