@@ -215,6 +215,7 @@ DataSpec describe_data(const Recipe& r) {
 namespace {
 
 constexpr int64_t kMaxIdxBytes = int64_t{1} << 28;
+constexpr int64_t kMaxNamedPixels = 1 << 26;  // of a file that was asked for; data.max_pixels is for folders
 
 data::Samples one_sample(const Shape& shape, std::vector<std::byte> bytes, const std::string& path) {
   return {{DType::u8, shape}, std::move(bytes), {path}};
@@ -243,8 +244,7 @@ data::Samples read_any(const Recipe& r, const TensorType& sample, const std::str
   LATHE_USER_CHECK(pixels, "{}: expected an .npy or .npz file with samples of {}, got something else", path,
                    to_string(sample));
   if (data::is_png(start))
-    return one_sample(sample.shape, data::read_png(path, sample.shape, r.data.source == "png", r.data.max_pixels),
-                      path);
+    return one_sample(sample.shape, data::read_png(path, sample.shape, r.data.source == "png", kMaxNamedPixels), path);
   if (data::is_pnm(start)) return one_sample(sample.shape, data::read_pnm(path, sample.shape), path);
   const auto begins = [&](int a, int b) {
     return start.size() >= 2 && start[0] == std::byte(a) && start[1] == std::byte(b);

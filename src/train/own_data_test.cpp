@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 
 #include "data/arrays.h"
 #include "train/predictor.h"
@@ -99,6 +100,16 @@ TEST_F(OwnData, NumbersComeInTheUnitsOfTheData) {
   double squares = 0;
   for (size_t i = 0; i < out.size(); ++i) squares += std::pow(out[i] - y[i], 2);
   EXPECT_LT(std::sqrt(squares / 128), 150);
+  // `lathe predict` says the same of a file with them.
+  std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (64, 2), }";
+  header.resize(117, ' ');
+  std::ofstream(dir_ + "/x.npy", std::ios::binary)
+      << std::string("\x93NUMPY\x01\0\x76\0", 10) << header << '\n'
+      << std::string_view(reinterpret_cast<const char*>(x_.data()), x_.size() * sizeof(float));
+  const std::vector<Prediction> said = predict(options_.out, {dir_ + "/x.npy"}, {});
+  ASSERT_EQ(said.size(), 64u);
+  for (size_t i = 0; i < out.size(); ++i) EXPECT_NEAR(said[i / 2].values[i % 2], out[i], 0.01);
+  EXPECT_EQ(said[63].input, dir_ + "/x.npy:63");
   // Resumed with the same arrays it is the same run.
   options_.resume = true;
   EXPECT_TRUE(train(recipe({"train.epochs=40"}), options_).unchanged);
