@@ -18,6 +18,8 @@ enum class LaunchStyle { narrow, wide, small };
 // Work-items of a group, where the text does not say otherwise.
 constexpr int group_items(LaunchStyle s) { return s == LaunchStyle::narrow ? 1 : s == LaunchStyle::wide ? 256 : 64; }
 
+constexpr int attention_items(int rows) { return rows > 16 ? 4 * rows : 64; }  // of a wide group of attention.k
+
 // A buffer takes two parameters of the kernel: base pointer, and `long` offset in elements. An integer takes one
 // `long`.
 struct CallArg {

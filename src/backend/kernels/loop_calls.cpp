@@ -56,10 +56,10 @@ Split split_of(const LoopNest& n) {
 
 class LoopText {
  public:
-  LoopText(const LoopNest& nest, LaunchStyle style, bool to_workspace)
+  LoopText(const LoopNest& nest, LaunchStyle style, int items, bool to_workspace)
       : n_(nest),
         style_(style),
-        group_(group_items(style)),
+        group_(style == LaunchStyle::narrow || items == 0 ? group_items(style) : items),
         split_(split_of(nest)),
         to_workspace_(to_workspace),
         acc_(accumulator_type(nest.reduce_dtype)) {}
@@ -425,14 +425,14 @@ LoopNest second_nest(const LoopNest& n, int64_t pieces) {
 
 }  // namespace
 
-std::vector<KernelCall> loop_calls(const LoopNest& n, LaunchStyle style) {
+std::vector<KernelCall> loop_calls(const LoopNest& n, LaunchStyle style, int items) {
   if (product(n.kept) == 0) return {};
-  if (n.reduce == LoopReduce::none) return {LoopText(n, style, false).render()};
+  if (n.reduce == LoopReduce::none) return {LoopText(n, style, items, false).render()};
   const int64_t pieces = split_of(n).count();
-  if (pieces == 1) return {LoopText(n, style, false).render()};
+  if (pieces == 1) return {LoopText(n, style, items, false).render()};
   const LoopNest second = second_nest(n, pieces);
   LATHE_CHECK(split_of(second).count() == 1, "{} pieces", pieces);
-  return {LoopText(n, style, true).render(), LoopText(second, style, false).render()};
+  return {LoopText(n, style, items, true).render(), LoopText(second, style, items, false).render()};
 }
 
 int64_t loop_workspace(const LoopNest& n) {

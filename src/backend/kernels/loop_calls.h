@@ -13,7 +13,8 @@
 
 namespace lathe {
 
-std::vector<KernelCall> loop_calls(const LoopNest&, LaunchStyle);
+// `items`: work-items of a wide group, a power of two; 0: group_items(). They decide the shape of the trees.
+std::vector<KernelCall> loop_calls(const LoopNest&, LaunchStyle, int items = 0);
 int64_t loop_workspace(const LoopNest&);  // bytes
 
 }  // namespace lathe

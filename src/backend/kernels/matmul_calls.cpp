@@ -158,7 +158,7 @@ std::vector<KernelCall> chain_calls(const ProductChain& c, const ProductTiles& t
   std::vector<KernelCall> calls = product_calls(c.product, tiles);
   if (c.loop) {
     // The loop reads the product where it was left: in an output.
-    for (KernelCall& call : loop_calls(make_nest(*c.loop), tiles.style)) {
+    for (KernelCall& call : loop_calls(make_nest(*c.loop), tiles.style, tiles.loop_items)) {
       for (CallArg& a : call.args)
         if (a.kind == CallArg::Kind::in && a.index == c.inputs) a = out_arg(c.product.c.index, a.dtype, a.value);
       calls.push_back(std::move(call));

@@ -57,7 +57,7 @@ LoopNest nest_of(const Site& s) {
 int64_t loop_bytes(const Site& s) { return loop_workspace(nest_of(s)); }
 
 std::vector<KernelCall> calls_of_loop(const Site& s, const ProductTiles& tiles) {
-  return loop_calls(nest_of(s), tiles.style);
+  return loop_calls(nest_of(s), tiles.style, tiles.loop_items);
 }
 
 // --- products: matmul, convolution, and fused nodes with one of them ------------------------------------------------

@@ -177,12 +177,18 @@ LoopNest sum_of_splits(const Product& p, int64_t splits) {
 }  // namespace
 
 std::string check_tiles(const ProductTiles& t, int64_t largest_group, int64_t local_bytes) {
+  if (t.attention_rows != 16 && t.attention_rows != 32 && t.attention_rows != 64)
+    return "attention_rows must be 16, 32 or 64";
   if (t.style == LaunchStyle::narrow) {
     const bool good = t.micro_rows >= 1 && t.micro_rows <= 16 && t.depth >= 16 && t.depth % 16 == 0 && t.rows_per >= 1;
     return good ? "" : "micro_rows must be 1 to 16, depth a multiple of 16, rows_per at least 1";
   }
   const bool positive = t.tile_rows > 0 && t.tile_cols > 0 && t.item_rows > 0 && t.item_cols > 0 && t.wide_depth > 0;
   if (!positive || t.tile_rows % t.item_rows != 0 || t.tile_cols % t.item_cols != 0) return "tiles must divide";
+  if (t.loop_items != 0 && (t.loop_items < 32 || (t.loop_items & (t.loop_items - 1)) != 0))
+    return "loop_items must be a power of two, 32 or more";
+  for (const int items : {t.loop_items, attention_items(t.attention_rows)})
+    if (items > largest_group) return fmt::format("a group of {} work-items, the device runs {}", items, largest_group);
   const int64_t group = t.group_size();
   if (group > largest_group) return fmt::format("a group of {} work-items, the device runs {}", group, largest_group);
   if (group % t.wide_depth != 0 || group % t.tile_cols != 0 || t.tile_rows * t.wide_depth % group != 0 ||

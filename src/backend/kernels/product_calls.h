@@ -10,7 +10,8 @@
 
 namespace lathe {
 
-// Sizes of the tiles of product.k, per class of device. `lathe bench tune-device` measures them.
+// Sizes of the tiles of product.k, and what goes with them in the other heavy texts, per class of device. `lathe bench
+// tune-device` measures them.
 struct ProductTiles {
   LaunchStyle style = LaunchStyle::narrow;
   // Narrow: a register tile of micro_rows x 2 vectors; a packed panel is `depth` deep and serves `rows_per` rows.
@@ -21,6 +22,12 @@ struct ProductTiles {
   // Wide: a group computes tile_rows x tile_cols, an item item_rows x item_cols, through local tiles wide_depth deep.
   int tile_rows = 64, tile_cols = 64, item_rows = 4, item_cols = 4;
   int wide_depth = 16;
+  // attention.k: rows of each side that a group keeps, 16, 32 or 64; fewer where heads are wide, where the sequence is short
+  // or where they would not fit `local_bytes`, which the device says.
+  int attention_rows = 16;
+  int local_bytes = 32768;
+  // Wide: work-items of a group of loops, elementwise and reductions; 0: group_items().
+  int loop_items = 0;
 
   int group_size() const { return tile_rows / item_rows * (tile_cols / item_cols); }
   friend bool operator==(const ProductTiles&, const ProductTiles&) = default;
@@ -51,15 +58,15 @@ struct ProductEpilogue {
   };
   std::vector<Read> reads;
   std::vector<ScalarInstr> instrs;
-  std::vector<LoopStore> stores;             // dense
-  int64_t batch_rows = 0, batch_cols = 0;    // where a batch starts in that matrix
-  int64_t cols = 1;                          // of that matrix
+  std::vector<LoopStore> stores;           // dense
+  int64_t batch_rows = 0, batch_cols = 0;  // where a batch starts in that matrix
+  int64_t cols = 1;                        // of that matrix
 };
 constexpr int32_t kProductArg = -1;
 
 struct Product {
-  DType dtype = DType::f32;      // in which it sums
-  std::optional<DType> stored;   // of a, b and c where that is another, a 16-bit one; for the wide form alone
+  DType dtype = DType::f32;     // in which it sums
+  std::optional<DType> stored;  // of a, b and c where that is another, a 16-bit one; for the wide form alone
   int64_t batch = 1, m = 1, n = 1, k = 1;
   CallArg c, a, b;
   Strides a_strides, b_strides;

@@ -16,10 +16,13 @@ namespace {
 
 class OpenClBarriers : public ::testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { open(16); }
+
+  void open(int attention_rows) {
     OpenClDeviceOptions options;
     options.tiles = ProductTiles{
         .style = LaunchStyle::wide, .tile_rows = 16, .tile_cols = 16, .item_rows = 4, .item_cols = 4, .wide_depth = 16};
+    options.tiles->attention_rows = attention_rows;
     std::string reason;
     device_ = open_test_device(options, &reason);
     if (!device_) GTEST_SKIP() << reason;
@@ -75,6 +78,17 @@ TEST_F(OpenClBarriers, Attention) {
       EXPECT_EQ(batch_->add(fmt::format("{} {}", op->name(), s.label), sample_graph(*op, s), sample_inputs(s, 3)), "");
     }
   EXPECT_EQ(batch_->size(), 6u);
+  batch_->run(1e-5);
+}
+
+TEST_F(OpenClBarriers, AttentionWithMoreRows) {
+  batch_.reset();
+  open(32);
+  const SampleInput in{{DType::f32, {1, 1, 20, 3}}}, lse{{DType::f32, {1, 1, 20}}, 2, 4};
+  const ParamsPtr causal = make_params(AttentionParams{true, 0.5});
+  const Sample forward{"32 rows", {in, in, in}, causal}, back{"32 rows", {in, in, in, in, in, lse}, causal};
+  EXPECT_EQ(batch_->add("attention", sample_graph(attention_op, forward), sample_inputs(forward, 3)), "");
+  EXPECT_EQ(batch_->add("attention_grad", sample_graph(attention_grad_op, back), sample_inputs(back, 3)), "");
   batch_->run(1e-5);
 }
 

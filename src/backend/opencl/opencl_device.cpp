@@ -36,12 +36,14 @@ ClContext make_context(OpenClDeviceId id) {
 }
 
 // Narrow: two accumulators per row, two vectors of b and one of a must fit the registers, 32 with 64-byte vectors, else
-// 16. Wide: smaller tiles where a group or its memory is small.
+// 16; attention with 32 rows is 7 % faster than with 16 (tune-device, AVX-512). Wide: smaller tiles where a group or
+// its memory is small.
 ProductTiles default_tiles(cl_device_id device, LaunchStyle style, const OpenClLimits& limits) {
   ProductTiles t;
   t.style = style;
   t.vector_bytes = 4 * static_cast<int>(device_number<cl_uint>(device, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT));
   t.micro_rows = t.vector_bytes >= 64 ? 8 : 6;
+  t.attention_rows = style == LaunchStyle::narrow ? 32 : 16;
   if (!check_tiles(t, limits.group, limits.local_bytes).empty()) t.tile_rows = t.tile_cols = 32;
   if (!check_tiles(t, limits.group, limits.local_bytes).empty()) t.tile_rows = t.tile_cols = t.wide_depth = 16;
   return t;
@@ -238,6 +240,7 @@ OpenClDevice::OpenClDevice(const OpenClDeviceOptions& options, Target target)
   if (limits_.group < items)
     throw DeviceError(fmt::format("opencl: this form of the kernels needs groups of {} work-items, the device runs {}",
                                   items, limits_.group));
+  tiles_.local_bytes = static_cast<int>(std::min<int64_t>(limits_.local_bytes, 1 << 30));
   const std::string reason = check_tiles(tiles_, limits_.group, limits_.local_bytes);
   LATHE_USER_CHECK(reason.empty(), "opencl: tiles: {}", reason);
 }

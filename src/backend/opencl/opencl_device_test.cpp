@@ -233,6 +233,8 @@ TEST(TileStore, KeepsWholeFilesOnly) {
   ProductTiles tiles;
   tiles.micro_rows = 12;
   tiles.depth = 128;
+  tiles.attention_rows = 64;
+  tiles.loop_items = 32;
   ASSERT_TRUE(store.save(tiles));
   EXPECT_EQ(store.load(), tiles);
   EXPECT_FALSE(TileStore(folder.path(), "another device", LaunchStyle::narrow).load());
@@ -249,6 +251,17 @@ TEST(ProductTiles, ThatMakeNoKernelAreNamed) {
   EXPECT_EQ(check_tiles(t, 256, 32768), "");
   EXPECT_NE(check_tiles(t, 128, 32768), "");
   EXPECT_NE(check_tiles(t, 256, 8000), "");
+  t.attention_rows = 64;
+  EXPECT_EQ(check_tiles(t, 256, 32768), "");
+  t.attention_rows = 48;
+  EXPECT_NE(check_tiles(t, 256, 32768), "");
+  t.attention_rows = 16;
+  t.loop_items = 512;
+  EXPECT_NE(check_tiles(t, 256, 32768), "");
+  t.loop_items = 96;
+  EXPECT_NE(check_tiles(t, 256, 32768), "");
+  t.loop_items = 128;
+  EXPECT_EQ(check_tiles(t, 256, 32768), "");
   t.tile_rows = 60;
   EXPECT_NE(check_tiles(t, 256, 32768), "");
   t = {};

@@ -10,9 +10,11 @@
 #include <filesystem>
 #include <map>
 
+#include "backend/kernels/attention_calls.h"
 #include "backend/opencl/batch_test.h"
 #include "backend/opencl/opencl_backend.h"
 #include "base/philox.h"
+#include "ops/attention.h"
 #include "ops/broadcast.h"
 #include "ops/conv2d.h"
 #include "ops/elementwise.h"
@@ -197,6 +199,55 @@ TEST(OpenClKernels, ProductsWithOtherTiles) {
   add_chains(batch);
   add_convolutions(batch);
   batch.run(kTolerance);
+}
+
+TEST(OpenClKernels, AttentionAndLoopsWithOtherTiles) {
+  std::string reason;
+  for (const LaunchStyle style : {LaunchStyle::narrow, LaunchStyle::wide}) {
+    OpenClDeviceOptions options;
+    options.tiles = ProductTiles{.style = style, .attention_rows = 64, .loop_items = 64};
+    const auto device = open_test_device(options, &reason);
+    if (!device) GTEST_SKIP() << reason;
+    DeviceBatch batch(*device);
+    for (const OpDef* op : {&attention_op, &attention_grad_op})
+      for (const Sample& sample : op->samples()) {
+        if (sample.label != "long") continue;
+        EXPECT_EQ(batch.add(sample.label, sample_graph(*op, sample), sample_inputs(sample, 3)), "");
+      }
+    EXPECT_EQ(batch.size(), 2u);
+    add_graph(batch, "rows", {{DType::f32, {3, 300}}}, [](const Values& x) { return reduce_sum(x[0], {1}); });
+    add_graph(batch, "columns", {{DType::f32, {300, 7}}}, [](const Values& x) { return reduce_max(x[0], {0}); });
+    batch.run(kTolerance);
+  }
+}
+
+// Rows of attention: what the tiles say, but no more than a sequence fills and local memory takes.
+TEST(AttentionCalls, RowsFitTheSequenceAndTheMemory) {
+  const auto first_call = [](int64_t length, int64_t width, const ProductTiles& tiles) {
+    Builder b("attention");
+    const TensorType t{DType::f32, {3, 2, length, width}};
+    const Value q = b.input(t, InputKind::batch, "q");
+    b.output(attention(q, q, q, true), OutputKind::result, "y");
+    const Graph g = b.finish();
+    return attention_calls(g.nodes[0], g.types_of(g.nodes[0].inputs), g.types_of(g.nodes[0].outputs), tiles)[0];
+  };
+  const auto expect_rows = [&](int64_t length, int64_t width, const ProductTiles& tiles, int rows) {
+    const KernelCall call = first_call(length, width, tiles);
+    EXPECT_EQ(call.groups[0], (length + rows - 1) / rows) << length << " " << width;
+    EXPECT_EQ(call.groups[1], 6);
+    EXPECT_EQ(call.group_size, 4 * rows) << length << " " << width;
+  };
+  ProductTiles tiles{.style = LaunchStyle::wide, .attention_rows = 64};
+  tiles.local_bytes = 1 << 20;
+  expect_rows(200, 64, tiles, 64);
+  expect_rows(33, 64, tiles, 64);
+  expect_rows(32, 64, tiles, 32);
+  expect_rows(3, 64, tiles, 16);
+  tiles.local_bytes = 32768;
+  expect_rows(200, 64, tiles, 16);
+  expect_rows(200, 32, tiles, 32);
+  tiles.attention_rows = 16;
+  expect_rows(200, 32, tiles, 16);
 }
 
 // What tune-device has stored is what the kernels of a product are made of.

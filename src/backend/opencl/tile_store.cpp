@@ -18,15 +18,17 @@ struct Field {
   const char* name;
   int ProductTiles::*member;
 };
-constexpr std::array<Field, 9> kFields{{{"vector_bytes", &ProductTiles::vector_bytes},
-                                        {"micro_rows", &ProductTiles::micro_rows},
-                                        {"depth", &ProductTiles::depth},
-                                        {"rows_per", &ProductTiles::rows_per},
-                                        {"tile_rows", &ProductTiles::tile_rows},
-                                        {"tile_cols", &ProductTiles::tile_cols},
-                                        {"item_rows", &ProductTiles::item_rows},
-                                        {"item_cols", &ProductTiles::item_cols},
-                                        {"wide_depth", &ProductTiles::wide_depth}}};
+constexpr std::array<Field, 11> kFields{{{"vector_bytes", &ProductTiles::vector_bytes},
+                                         {"micro_rows", &ProductTiles::micro_rows},
+                                         {"depth", &ProductTiles::depth},
+                                         {"rows_per", &ProductTiles::rows_per},
+                                         {"tile_rows", &ProductTiles::tile_rows},
+                                         {"tile_cols", &ProductTiles::tile_cols},
+                                         {"item_rows", &ProductTiles::item_rows},
+                                         {"item_cols", &ProductTiles::item_cols},
+                                         {"wide_depth", &ProductTiles::wide_depth},
+                                         {"attention_rows", &ProductTiles::attention_rows},
+                                         {"loop_items", &ProductTiles::loop_items}}};
 
 constexpr LaunchStyle kStyles[] = {LaunchStyle::narrow, LaunchStyle::wide, LaunchStyle::small};
 const char* name_of(LaunchStyle s) {
@@ -36,7 +38,7 @@ const char* name_of(LaunchStyle s) {
 }  // namespace
 
 std::string tiles_to_text(const ProductTiles& t) {
-  std::string text = fmt::format("lathe-tiles-1 {}\n", name_of(t.style));
+  std::string text = fmt::format("lathe-tiles-2 {}\n", name_of(t.style));
   for (const Field& f : kFields) text += fmt::format("{} {}\n", f.name, t.*f.member);
   return text + "end\n";
 }
@@ -44,7 +46,7 @@ std::string tiles_to_text(const ProductTiles& t) {
 std::optional<ProductTiles> tiles_from_text(const std::string& text) {
   std::istringstream in(text);
   std::string word, style;
-  if (!(in >> word >> style) || word != "lathe-tiles-1") return std::nullopt;
+  if (!(in >> word >> style) || word != "lathe-tiles-2") return std::nullopt;
   const auto known = std::ranges::find(kStyles, style, name_of);
   if (known == std::end(kStyles)) return std::nullopt;
   ProductTiles t;
