@@ -2,7 +2,7 @@
 # included); its *_test.cpp files become the test program lathe_name_test. src/name/extra.cmake, where it exists, adds
 # what the folder needs beyond that (packages, definitions, programs).
 # GCC 12 reports maybe-uninitialized inside std::variant, falsely.
-set(LATHE_WARNINGS -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wno-maybe-uninitialized -Werror)
+set(LATHE_WARNINGS -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized> -Werror)
 
 function(lathe_folder name)
   cmake_parse_arguments(ARG "" "" "DEPENDS" ${ARGN})
@@ -44,7 +44,7 @@ function(lathe_folder name)
       target_precompile_headers(${lib}_test PRIVATE <gtest/gtest.h>)
     endif()
     target_link_libraries(${lib}_test PRIVATE ${lib} GTest::gtest_main)
-    target_compile_options(${lib}_test PRIVATE -Wall -Wextra -Wno-maybe-uninitialized -Werror)
+    target_compile_options(${lib}_test PRIVATE -Wall -Wextra $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized> -Werror)
     add_test(NAME ${name} COMMAND ${lib}_test)
     set_tests_properties(${name} PROPERTIES LABELS unit)
     if(name MATCHES "^(backend|run)$")

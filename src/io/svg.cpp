@@ -262,7 +262,10 @@ std::string roofline_chart(const Roofline& r) {
 std::string confusion_chart(const std::vector<std::string>& labels, const std::vector<int64_t>& counts) {
   const size_t n = labels.size();
   LATHE_CHECK(counts.size() == n * n);
-  constexpr double kSide = 440, kEdge = 84, kLabels = 50;
+  constexpr double kSide = 440, kEdge = 84;
+  size_t longest = 1;
+  for (const std::string& label : labels) longest = std::max(longest, label.size());
+  const double below = 24 + 5.6 * static_cast<double>(std::min<size_t>(longest, 12));  // letters of 15, slanted
   const double cell = (kSide - kEdge) / static_cast<double>(std::max<size_t>(n, 1));
   std::string s;
   for (size_t row = 0; row < n; ++row) {
@@ -289,7 +292,7 @@ std::string confusion_chart(const std::vector<std::string>& labels, const std::v
                          count);
     }
   }
-  return picture(kSide, kSide - kEdge + kLabels, s, "confusion matrix");
+  return picture(kSide, kSide - kEdge + below, s, "confusion matrix");
 }
 
 }  // namespace lathe::io

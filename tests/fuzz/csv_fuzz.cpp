@@ -36,6 +36,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
       for (const auto& field : source->fields()) fields.emplace_back(static_cast<size_t>(field.type.bytes()));
       const std::vector<std::span<std::byte>> spans(fields.begin(), fields.end());
       for (int64_t i = 0; i < source->size(); ++i) source->read(i, spans);
+      // The same file as rows to predict, and as rows for a net that was trained on others.
+      const int64_t rows =
+          static_cast<int64_t>(data::read_csv_samples({.path = path, .values = values}, path).names.size());
+      if (rows < source->size()) std::abort();
+      static const std::string other = [] {
+        std::string name = path + ".other";
+        std::FILE* o = std::fopen(name.c_str(), "wb");
+        if (!o || std::fputs("a,b,c\n1,x,2\n3,z,4\n", o) < 0) std::abort();
+        std::fclose(o);
+        return name;
+      }();
+      data::read_csv_samples({.path = other, .values = values}, path);
     } catch (const UserError& error) {
       if (error.exit_code() != Exit::bad_data && error.exit_code() != Exit::bad_recipe) std::abort();
     }
