@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What Lathe promises of its OpenCL backend, measured in one run: a table of figures, targets, and whether they hold.
 
-    bench/devices.py [--rounds N] [--only PART...] [--accuracy] [--json] [--lathe PATH]
+    bench/devices.py [--rounds N] [--only PART...] [--workloads NAME...] [--accuracy] [--no-peer] [--json] [--lathe PATH]
 
 Parts (all but accuracy by default):
 
@@ -100,6 +100,8 @@ class Bench:
         self.selftest("conformance, cuda on the simulator", None, ("cuda", "--product", "64"), LD_LIBRARY_PATH=str(libraries))
 
     def tinygrad(self):
+        if "LATHE_TINYGRAD" in os.environ:  # the Python that has it, as bench/peers prints it
+            return os.environ["LATHE_TINYGRAD"]
         lines = self.run([ROOT / "bench" / "peers", "tinygrad"]).splitlines()
         for line in lines:
             if line.startswith("export LATHE_TINYGRAD="):
@@ -108,7 +110,7 @@ class Bench:
 
     def steps(self):
         python = self.tinygrad() if not self.options.no_peer else None
-        for workload in ("cnn", "gpt-tiny"):
+        for workload in self.options.workloads:
             times, version = {"opencl": [], "cpu": [], "tinygrad": []}, ""
             for _ in range(self.options.rounds):
                 for device in ("opencl", "cpu"):
@@ -204,6 +206,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3, help="turns of each contender")
     parser.add_argument("--only", nargs="+", choices=(*PARTS, "accuracy"), default=None)
     parser.add_argument("--accuracy", action="store_true", help="train the default recipe on both devices as well")
+    parser.add_argument("--workloads", nargs="+", default=["cnn", "gpt-tiny"], help="of part steps: names of `lathe bench step`")
     parser.add_argument("--no-peer", action="store_true", help="without tinygrad")
     parser.add_argument("--lathe", default=ROOT / "build" / "lathe")
     parser.add_argument("--json", action="store_true", help="all single measurements")
