@@ -12,8 +12,8 @@ struct TuneRow {        // One candidate.
   bool before = false;  // what runs took until now
 };
 
-struct TunePart {  // A text that is tuned by itself.
-  std::string name, unit;
+struct TunePart {             // A text that is tuned by itself.
+  std::string name, unit;     // for people; the unit is that of the rates
   std::vector<TuneRow> rows;  // best first
   int left_out = 0;           // candidates that the time did not allow
 };
