@@ -65,8 +65,8 @@ nlohmann::ordered_json to_json(const TrainResult& r) {
       {"outside_estimated", r.outside_estimated},
       {"outside_measured", r.outside_measured},
       {"data_wait_seconds", r.wait_seconds},
-      {"start_to_step1_s", r.start_seconds},
-      {"start_to_step1_cpu_s", r.start_cpu_seconds},
+      {"first_step_done_s", r.start_seconds},
+      {"first_step_done_cpu_s", r.start_cpu_seconds},
       {"device_notes", r.device_notes},
       // Of all steps but the first.
       {"device_calls",
