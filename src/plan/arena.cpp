@@ -106,10 +106,10 @@ Arena::Arena(std::vector<Draft>& drafts, const Target& target) : drafts_(drafts)
     for (const Node& n : d.graph.nodes)
       for (ValueId v : n.outputs)
         check_size(d.graph.type(v), fmt::format("the result of {} {}", n.op->name(), n.origin));
-    for (const Interval& i : d.storage.slots)
-      LATHE_USER_CHECK(i.bytes <= space_.chunk,
-                       "plan: a workspace of {} bytes is larger than the largest allocation of {}", i.bytes,
-                       target.name);
+    for (size_t n = 0; n < d.graph.nodes.size(); ++n)
+      if (const int32_t slot = d.storage.workspace[n]; slot >= 0)
+        check_size({DType::u8, {d.storage.slots[static_cast<size_t>(slot)].bytes}},
+                   fmt::format("the workspace of {} {}", d.graph.nodes[n].op->name(), d.graph.nodes[n].origin));
     gradient_.push_back(find_gradients(d.graph, d.facts));
   }
   place_state(drafts);

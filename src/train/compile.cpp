@@ -207,10 +207,11 @@ void check_fits(const Compiled& c, int64_t free_memory) {
                                   c.target.name, c.target.memory, device_bytes(c.target, m), m.arena,
                                   device_bytes(c.target, m) - m.arena));
   if (free_memory > 0 && device_bytes(c.target, m) > free_memory)
-    throw DeviceError(fmt::format("{}: {} of its {} bytes of memory are free, the run needs {} there (arena {}, staging "
-                                  "{})",
-                                  c.recipe.device.name, free_memory, c.target.memory, device_bytes(c.target, m),
-                                  m.arena, device_bytes(c.target, m) - m.arena));
+    throw DeviceError(
+        fmt::format("{}: {} of its {} bytes of memory are free, the run needs {} there (arena {}, staging "
+                    "{})",
+                    c.recipe.device.name, free_memory, c.target.memory, device_bytes(c.target, m), m.arena,
+                    device_bytes(c.target, m) - m.arena));
 }
 
 Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileOptions& o) {
@@ -323,7 +324,7 @@ Compiled compile(const Recipe& r, const DataSpec& data, const CompileOptions& o)
     if (e.exit_code() != Exit::os_error || !o.train) throw;
     CompileOptions plain = o;
     plain.recompute = false;  // quick, and what fits without fits with it
-    throw DeviceError(fmt::format("{}; {}", e.what(), fitting_batch(r, data, plain, e.what())));
+    throw DeviceError(fmt::format("{}\n  what fits: {}", e.what(), fitting_batch(r, data, plain, e.what())));
   }
 }
 

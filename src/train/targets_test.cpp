@@ -96,6 +96,21 @@ TEST(Targets, CapabilityDecidesWorkspaceAndTypes) {
   EXPECT_TRUE(kernels("t4-16gb", "f16").count("cudnn"));
 }
 
+TEST(Targets, AWorkspaceThatIsTooLargeNamesTheBatchThatFits) {
+  const Recipe r = load_recipe("gpt_tiny");
+  CompileOptions o;
+  o.target = load_target("h100-80gb");
+  o.device_memory = int64_t{32} << 20;
+  try {
+    compile(r, describe_data(r), o);
+    ADD_FAILURE() << "fits";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.exit_code(), Exit::os_error);
+    EXPECT_NE(std::string(e.what()).find("train.batch_size = "), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("workspace of"), std::string::npos) << e.what();
+  }
+}
+
 TEST(Targets, PlanForACardNamesTheBatchThatFits) {
   const Recipe r = load_recipe("fashion_mnist", {"data.source=synthetic", "train.batch_size=2048"});
   CompileOptions o;

@@ -73,7 +73,7 @@ CASES = {
         "train.batch_size": 9, "train.accumulate": 3, "optimizer.name": "sgd", "optimizer.lr": 0.1,
         "optimizer.momentum": 0.9, "train.label_smoothing": 0.05, "schedule.warmup_steps": 2},
 }
-RECIPES = {"mlp": "mlp", "cnn": "fashion_mnist", "resnet": "mlp", "vit": "mlp", "gpt": "gpt_tiny"}  # by family; the keys that matter are set anyway
+RECIPES = {"bert": "mlp", "mlp": "mlp", "cnn": "fashion_mnist", "resnet": "mlp", "vit": "mlp", "gpt": "gpt_tiny"}  # by family; the keys that matter are set anyway
 DEFAULTS = {"optimizer.momentum": 0.0, "optimizer.nesterov": False, "optimizer.beta1": 0.9, "optimizer.beta2": 0.999,
             "optimizer.eps": 1e-8, "optimizer.weight_decay": 0.0, "schedule.name": "constant", "schedule.warmup_steps": 0,
             "schedule.min_lr": 0.0, "train.accumulate": 1, "train.clip_norm": 0.0, "train.clip_value": 0.0,
