@@ -19,6 +19,9 @@ FASHION = PLAIN | {"data.source": "fashion_mnist", "data.train_samples": 128, "t
 # 11 x 9 pixels, 3 channels: axes of different length, odd at every pooling, channels normalised apart.
 COLOUR = PLAIN | {"data.source": "idx", "data.classes": 7, "data.train_samples": 96, "train.batch_size": 96,
           "data.normalize.mean": [0.4, 0.5, 0.6], "data.normalize.std": [0.2, 0.25, 0.3]}
+# 12 x 20 pixels, each of which has a class.
+MASKS = {"data.source": "npy", "data.target": "mask", "data.classes": 3, "train.batch_size": 24,
+         "data.normalize.mean": [0.4, 0.5, 0.6], "data.normalize.std": [0.2, 0.25, 0.3]}
 TEXT = {"data.source": "text", "model.family": "gpt", "model.vocab": 256, "train.eval_batch": 3}
 
 CASES = {
@@ -55,6 +58,9 @@ CASES = {
     "bert_rows": FASHION | {
         "model.family": "bert", "model.layers": 2, "model.heads": 4, "model.width": 32, "optimizer.name": "sgd",
         "optimizer.lr": 0.05, "optimizer.momentum": 0.9, "train.clip_norm": 1.0},
+    "unet_mask": MASKS | {
+        "model.family": "unet", "model.channels": [6, 10, 14], "optimizer.name": "sgd", "optimizer.lr": 0.01,
+        "optimizer.momentum": 0.9},
     "vit_token": FASHION | {
         "model.family": "vit", "model.patch": 7, "model.layers": 2, "model.heads": 4, "model.width": 32,
         "model.pool": "token", "optimizer.name": "sgd", "optimizer.lr": 0.05, "optimizer.momentum": 0.9,
@@ -73,7 +79,7 @@ CASES = {
         "train.batch_size": 9, "train.accumulate": 3, "optimizer.name": "sgd", "optimizer.lr": 0.1,
         "optimizer.momentum": 0.9, "train.label_smoothing": 0.05, "schedule.warmup_steps": 2},
 }
-RECIPES = {"bert": "mlp", "mlp": "mlp", "cnn": "fashion_mnist", "resnet": "mlp", "vit": "mlp", "gpt": "gpt_tiny"}  # by family; the keys that matter are set anyway
+RECIPES = {"bert": "mlp", "mlp": "mlp", "cnn": "fashion_mnist", "resnet": "mlp", "vit": "mlp", "unet": "mlp", "gpt": "gpt_tiny"}  # by family; the keys that matter are set anyway
 DEFAULTS = {"optimizer.momentum": 0.0, "optimizer.nesterov": False, "optimizer.beta1": 0.9, "optimizer.beta2": 0.999,
             "optimizer.eps": 1e-8, "optimizer.weight_decay": 0.0, "schedule.name": "constant", "schedule.warmup_steps": 0,
             "schedule.min_lr": 0.0, "train.accumulate": 1, "train.clip_norm": 0.0, "train.clip_value": 0.0,
@@ -131,6 +137,20 @@ def _colour(keys, folder):
     return Data(part("train", keys["data.train_samples"]), part("t10k", 75), shape, classes, {"data.path": str(folder)})
 
 
+def _masks(keys, folder):
+    """Noisy stripes whose colour is the class of their pixels."""
+    rng, classes = np.random.default_rng(6), keys["data.classes"]
+    colours = rng.integers(40, 216, (classes, 3))
+
+    def part(count):
+        y = (np.arange(20)[None, None, :] // rng.integers(2, 6, (count, 12, 1)) % classes).astype(np.uint8)
+        return np.clip(colours[y] + rng.normal(0, 40, (*y.shape, 3)), 0, 255).astype(np.uint8), y
+    train, test = part(keys["train.batch_size"]), part(30)
+    np.savez(folder / "masks.npz", x_train=train[0], y_train=train[1], x_test=test[0], y_test=test[1])
+    flat = lambda xy: (xy[0], xy[1].astype(np.int64))  # noqa: E731
+    return Data(flat(train), flat(test), (12, 20, 3), classes, {"data.path": str(folder / "masks.npz")})
+
+
 def _text(keys, folder):
     """The first nine tenths of the file are for training; window i starts at byte i * T."""
     length = keys.get("data.sequence", keys["model.sequence"])
@@ -152,5 +172,6 @@ def _text(keys, folder):
 
 
 def data_of(keys, folder):
-    source = keys["data.source"]
-    return _fashion(keys) if source == "fashion_mnist" else _colour(keys, folder) if source == "idx" else _text(keys, folder)
+    if keys["data.source"] == "fashion_mnist":
+        return _fashion(keys)
+    return {"idx": _colour, "npy": _masks, "text": _text}[keys["data.source"]](keys, folder)

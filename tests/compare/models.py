@@ -233,7 +233,41 @@ class Bert(nn.Module):
         return self.classifier(torch.tanh(self.pooler["dense"](x[:, 0])))
 
 
-FAMILIES = {"bert": Bert, "mlp": Mlp, "cnn": Cnn, "resnet": Resnet, "vit": Vit, "gpt": Gpt}
+class DoubleConv(nn.Module):
+    def __init__(self, inside, out):
+        super().__init__()
+        self.double_conv = nn.Sequential(
+            nn.Conv2d(inside, out, 3, padding=1, bias=False), nn.BatchNorm2d(out), nn.ReLU(),
+            nn.Conv2d(out, out, 3, padding=1, bias=False), nn.BatchNorm2d(out), nn.ReLU())
+
+    def forward(self, x):
+        return self.double_conv(x)
+
+
+class Unet(nn.Module):
+    def __init__(self, keys, shape, classes):
+        super().__init__()
+        sizes = keys["model.channels"]
+        self.halvings = len(sizes) - 1
+        self.inc = DoubleConv(shape[2], sizes[0])
+        for i in range(1, len(sizes)):
+            setattr(self, f"down{i}", nn.ModuleDict({"maxpool_conv": nn.Sequential(nn.MaxPool2d(2), DoubleConv(sizes[i - 1], sizes[i]))}))
+            inside, out = sizes[-i], sizes[-i - 1]
+            setattr(self, f"up{i}", nn.ModuleDict({"up": nn.ConvTranspose2d(inside, out, 2, 2), "conv": DoubleConv(2 * out, out)}))
+        self.outc = nn.ModuleDict({"conv": nn.Conv2d(sizes[0], classes, 1)})
+
+    def forward(self, x):
+        levels = [self.inc(x)]
+        for i in range(1, self.halvings + 1):
+            levels.append(getattr(self, f"down{i}")["maxpool_conv"](levels[-1]))
+        y = levels.pop()
+        for i in range(1, self.halvings + 1):
+            up = getattr(self, f"up{i}")
+            y = up["conv"](torch.cat([levels.pop(), up["up"](y)], 1))
+        return self.outc["conv"](y).permute(0, 2, 3, 1).flatten(0, 2)  # a row of classes for each pixel
+
+
+FAMILIES = {"bert": Bert, "unet": Unet, "mlp": Mlp, "cnn": Cnn, "resnet": Resnet, "vit": Vit, "gpt": Gpt}
 
 
 def build(keys, shape, classes, seed):
