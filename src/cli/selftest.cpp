@@ -49,13 +49,18 @@ Json measure_card(const Backend& backend, int index, int64_t size, bool json) {
   Json rates = Json::array();
   if (!json) fmt::print("\nproducts of {0} x {0} matrices, achieved and peak TFLOP/s\n", size);
   for (const CudaRate& r : m.rates) {
-    rates.push_back({{"type", r.type}, {"flops", r.flops}, {"peak", r.peak}, {"failure", r.failure}});
+    rates.push_back({{"type", r.type},
+                     {"flops", r.flops},
+                     {"peak", r.peak},
+                     {"failure", r.failure},
+                     {"not_judged", m.not_judged(r)}});
     if (json) continue;
     if (!r.failure.empty())
-      fmt::print("  {:<5} {}\n", r.type, r.failure);
+      fmt::print("  {:<5} {}{}\n", r.type, r.failure, r.peak > 0 ? "" : "  " + m.not_judged(r));
     else
-      fmt::print("  {:<5} {:8.4g} of {:8.4g}{}\n", r.type, r.flops / 1e12, r.peak / 1e12,
-                 r.peak > 0 ? fmt::format("  ({:.0f} %)", 100 * r.flops / r.peak) : "  (the card has no unit for it)");
+      fmt::print("  {:<5} {:8.4g} of {:8.4g}{}{}\n", r.type, r.flops / 1e12, r.peak / 1e12,
+                 r.peak > 0 ? fmt::format("  ({:.0f} %)", 100 * r.flops / r.peak) : "",
+                 m.not_judged(r).empty() ? "" : "  " + m.not_judged(r));
   }
   const CudaOverlap& o = m.overlap;
   if (!json)

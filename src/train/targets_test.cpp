@@ -5,6 +5,7 @@
 #include <set>
 
 #include "backend/backend.h"
+#include "backend/cuda/cuda_info.h"
 #include "base/error.h"
 #include "train/compile.h"
 #include "train/recipe.h"
@@ -109,6 +110,48 @@ TEST(Targets, AWorkspaceThatIsTooLargeNamesTheBatchThatFits) {
     EXPECT_NE(std::string(e.what()).find("train.batch_size = "), std::string::npos) << e.what();
     EXPECT_NE(std::string(e.what()).find("workspace of"), std::string::npos) << e.what();
   }
+}
+
+// What `lathe selftest --device cuda` takes for a card's peak is what its data sheet says. (An H100's counts its tensor
+// cores at a lower clock, hence the tolerance.)
+TEST(Targets, PeaksAreThoseThatTheCudaBackendComputes) {
+  struct Card {
+    const char* target;
+    int multiprocessors, clock_khz;
+  };
+  constexpr Card kCards[] = {{"t4-16gb", 40, 1590000},
+                             {"a100-40gb", 108, 1410000},
+                             {"a100-80gb", 108, 1410000},
+                             {"h100-80gb", 132, 1980000},
+                             {"rtx4090-24gb", 128, 2520000}};
+  size_t files = 0;
+  for (const EmbeddedTarget& e : embedded_targets()) files += e.text.find("capability") != std::string_view::npos;
+  EXPECT_EQ(files, std::size(kCards)) << "a card of the folder is missing in this test";
+  for (const Card& card : kCards) {
+    const TargetFile t = load_target(card.target);
+    CudaInfo d;
+    d.name = t.description;
+    d.major = t.capability / 10;
+    d.minor = t.capability % 10;
+    d.multiprocessors = card.multiprocessors;
+    d.clock_khz = card.clock_khz;
+    ASSERT_FALSE(t.peaks.empty());
+    for (const TargetPeak& p : t.peaks) {
+      const CudaMath math = p.type == "f32" ? CudaMath::f32 : p.type == "tf32" ? CudaMath::tf32 : CudaMath::f16;
+      EXPECT_NEAR(peak_flops(d, math) / p.flops, 1, 0.1) << t.name << " " << p.type;
+    }
+  }
+  // The same generation on professional cards, at full rate; and a Turing card that has no tensor cores.
+  CudaInfo d;
+  d.major = 8, d.minor = 9;
+  d.multiprocessors = 142;
+  d.clock_khz = 2520000;
+  d.name = "NVIDIA L40S";
+  EXPECT_NEAR(peak_flops(d, CudaMath::f16), 366e12, 1e12);
+  EXPECT_NEAR(peak_flops(d, CudaMath::tf32), 183e12, 1e12);
+  d.major = 7, d.minor = 5;
+  d.name = "NVIDIA GeForce GTX 1650";
+  EXPECT_EQ(peak_flops(d, CudaMath::f16), 2 * peak_flops(d, CudaMath::f32));
 }
 
 TEST(Targets, PlanForACardNamesTheBatchThatFits) {

@@ -178,5 +178,33 @@ TEST(CudaSimMeasure, RatesOfEveryTypeAndOverlap) {
   EXPECT_EQ(sim::take_reports(), std::vector<std::string>());
 }
 
+// Each thing that is judged, at both sides of its limit.
+TEST(CudaSimMeasure, WhatIsJudged) {
+  const auto failures_of = [](double f32, double f32_peak, CudaRate rate) {
+    CudaMeasurements m;
+    m.rates = {{"f32", f32, f32_peak, ""}, std::move(rate)};
+    m.overlap = {1, 1, 1};
+    return m.failures();
+  };
+  const auto expect_one = [](const std::vector<std::string>& failures, const char* part) {
+    ASSERT_EQ(failures.size(), 1u) << part;
+    expect_text(failures[0], {part});
+  };
+  // Peaks of 10 and 20: of a GeForce card.
+  EXPECT_TRUE(failures_of(8, 10, {"f16", 12.1, 20, ""}).empty());
+  expect_one(failures_of(8, 10, {"f16", 11.9, 20, ""}), "products in f16 are 1.49 times as fast as in f32");
+  EXPECT_TRUE(failures_of(8, 10, {"tf32", 8, 10, ""}).empty()) << "speed does not tell";
+  // The share of the peak, where the ratio is fine, and for types without tensor cores.
+  EXPECT_TRUE(failures_of(8, 10, {"bf16", 41, 160, ""}).empty());
+  expect_one(failures_of(8, 10, {"bf16", 39, 160, ""}),
+             "products in bf16 reach 24 % of the card's peak, expected 25 %");
+  expect_one(failures_of(8, 10, {"tf32", 2.4, 10, ""}), "products in tf32 reach 24 %");
+  expect_one(failures_of(2.4, 10, {"bf16", 80, 160, ""}), "products in f32 reach 24 %");
+  expect_one(failures_of(8, 10, {"f64", 0.1, 5, ""}), "products in f64 reach 2 %");
+  // A type without a unit, and one that should have worked.
+  EXPECT_TRUE(failures_of(8, 10, {"bf16", 0, 0, "not supported"}).empty());
+  expect_one(failures_of(8, 10, {"bf16", 0, 160, "not supported"}), "products in bf16: not supported");
+}
+
 }  // namespace
 }  // namespace lathe

@@ -230,14 +230,15 @@ int sim_cublasLtMatmulPreferenceSetAttribute(LtPreference preference, int attrib
   return decline(fmt::format("preference attribute {}", attribute));
 }
 
-// Four fifths of the peak of a card of compute capability 8.0 with two multiprocessors at 1 MHz.
-// LATHE_CUDA_SIM_NO_TENSOR: its tensor cores are not in use.
+// Four fifths of the peak of a card with two multiprocessors at 1 MHz: an RTX 4090's where that is its name, else those
+// of compute capability 8.0. LATHE_CUDA_SIM_NO_TENSOR: its tensor cores are not in use. _SLOW_TENSOR: they reach a
+// fifth.
 static double rate_of(int type, int compute) {
-  const bool tensor = !has_flag("NO_TENSOR");
-  const double fma = type == kR16F || type == kR16BF            ? (tensor ? 1024 : 64)
-                     : tensor && compute == kCompute32FFastTf32 ? 512
-                                                                : 64;
-  return 0.8 * 2 * fma * 2 * 1e6;
+  const bool small = card_name().find("RTX 4090") != std::string::npos;
+  const double f32 = small ? 128 : 64, tf32 = small ? 128 : 512, f16 = small ? 256 : 1024;
+  const bool half = type == kR16F || type == kR16BF, tensor = half || compute == kCompute32FFastTf32;
+  const double fma = !tensor || has_flag("NO_TENSOR") ? f32 : half ? f16 : tf32;
+  return (tensor && has_flag("SLOW_TENSOR") ? 0.2 : 0.8) * 2 * fma * 2 * 1e6;
 }
 
 int sim_cublasLtMatmulAlgoGetHeuristic(LtHandle handle, LtMatmulDesc desc, LtLayout a, LtLayout b, LtLayout c,

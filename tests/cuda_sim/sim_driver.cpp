@@ -97,7 +97,7 @@ int sim_cuDeviceGet(DeviceId* device, int index) {
   return index == 0 ? kSuccess : kErrorInvalidDevice;
 }
 int sim_cuDeviceGetName(char* name, int length, DeviceId) {
-  std::snprintf(name, static_cast<size_t>(length), "simulated card");
+  std::snprintf(name, static_cast<size_t>(length), "%s", card_name().c_str());
   return kSuccess;
 }
 int sim_cuDeviceGetAttribute(int* value, int attribute, DeviceId) {

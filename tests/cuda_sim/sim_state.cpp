@@ -159,6 +159,11 @@ int version_of(const char* name, int usual) {
   return set ? std::atoi(set) : usual;
 }
 
+std::string card_name() {
+  const char* set = std::getenv("LATHE_CUDA_SIM_NAME");
+  return set ? set : "simulated card";
+}
+
 int capability() { return version_of("CAPABILITY", 80); }
 
 size_t free_bytes() {

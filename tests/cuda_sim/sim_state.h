@@ -116,7 +116,7 @@ double slowness();             // 0 without
 double card_time();            // seconds; where the host is
 void wait_until(double time);  // of card_time()
 // LATHE_CUDA_SIM_<NAME> is set. NO_ENGINE: cuDNN has none; NO_ALGORITHM: cuBLASLt has none; NO_TENSOR,
-// SERIAL: a card without tensor cores, one that does one thing at a time.
+// SLOW_TENSOR, SERIAL: a card without tensor cores, with slow ones, one that does one thing at a time.
 bool has_flag(const char* name);
 
 // LATHE_CUDA_SIM_TRACE=file: a line for each graph and copy with its times on the card, and for each call of the host
@@ -143,6 +143,8 @@ int host_waits(const Clock&);  // the host has waited for all before this clock:
 int forbid_in_capture(const char* call);
 
 bool in_context();  // the calling thread has a current context
+
+std::string card_name();  // "simulated card", or LATHE_CUDA_SIM_NAME
 
 int capability();  // compute capability times 10: 80, or LATHE_CUDA_SIM_CAPABILITY
 

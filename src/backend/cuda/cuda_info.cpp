@@ -119,10 +119,15 @@ double peak_flops(const CudaInfo& d, CudaMath math) {
   const Row* row = &kRows[0];
   for (const Row& r : kRows)
     if (d.major * 10 + d.minor >= r.capability) row = &r;
+  const bool geforce = d.name.find("GeForce") != std::string::npos;
+  // Those without ray tracing (GTX 16, MX) are Turing too, and have pairs of f16 units in place of tensor cores.
+  const bool tensor_cores = !geforce || d.name.find("RTX") != std::string::npos;
+  const double sums_in_f32 = geforce ? 0.5 : 1;  // what is left of the tensor cores' rate then
   const double rate = math == CudaMath::f32    ? row->f32
-                      : math == CudaMath::tf32 ? row->tf32
-                      : math == CudaMath::f16  ? row->f16
-                                               : row->f64;
+                      : math == CudaMath::tf32 ? row->tf32 * sums_in_f32
+                      : math == CudaMath::f64  ? row->f64
+                      : tensor_cores           ? row->f16 * sums_in_f32
+                                               : 2 * row->f32;
   return 2e3 * rate * d.multiprocessors * d.clock_khz;
 }
 

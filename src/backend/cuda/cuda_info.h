@@ -34,7 +34,9 @@ void set_capability(Target&, int capability);
 // Without native_ops. `info` null: a device that is not there, with usual limits.
 Target cuda_target(const cuda::Api&, const CudaInfo* info);
 
-// Dense arithmetic of one clock and multiprocessor, times both; 0 where this generation has no such unit.
+// Dense arithmetic of one clock and multiprocessor, times both; 0 where this generation has no such unit. Products sum
+// in f32, at which the tensor cores of GeForce cards run half as fast as those of professional ones of their
+// generation.
 enum class CudaMath { f32, tf32, f16, f64 };
 double peak_flops(const CudaInfo&, CudaMath);
 

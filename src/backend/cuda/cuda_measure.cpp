@@ -14,9 +14,11 @@ constexpr int kRepeats = 5;
 // Half of the products' speed-up on cards whose tensor cores are twice as fast as f32 may be lost to a small clock or
 // a small matrix; all of it is lost when they are not in use.
 constexpr double kLeastSpeedup = 1.5;
-// GeForce cards have half of the rates that the table of their generation says, TF32 then no more than f32: a rate is
-// judged where even half of it is far above f32.
-constexpr double kJudgedRatio = 4;
+// Where tensor cores are less than this much faster than f32, as for TF32 on GeForce cards, speed does not tell whether
+// they are in use.
+constexpr double kJudgedRatio = 1.9;
+// Of the peak, for every type: large products reach more than half of it, 40 % on cards that their power limit slows.
+constexpr double kLeastShare = 0.25;
 constexpr double kLeastOverlap = 0.25;
 
 struct Arena {
@@ -68,6 +70,8 @@ double seconds_of(CudaDevice& device, const CudaMatmul* product, const Buffer* t
   return std::max(seconds_between(device, begin, computed), seconds_between(device, begin, copied));
 }
 
+bool has_tensor_cores(const std::string& type) { return type != "f32" && type != "f64"; }
+
 }  // namespace
 
 double CudaOverlap::share() const {
@@ -75,23 +79,35 @@ double CudaOverlap::share() const {
   return shorter > 0 ? std::clamp((copy + compute - both) / shorter, 0.0, 1.0) : 0;
 }
 
+CudaRate CudaMeasurements::rate_of(const std::string& type) const {
+  const auto at = std::ranges::find(rates, type, &CudaRate::type);
+  return at == rates.end() ? CudaRate{} : *at;
+}
+
+std::string CudaMeasurements::not_judged(const CudaRate& r) const {
+  if (r.peak <= 0) return "not judged: the card has no unit for it";
+  if (has_tensor_cores(r.type) && r.peak < kJudgedRatio * rate_of("f32").peak)
+    return "use of tensor cores not judged: they are hardly faster than f32 on this card";
+  return "";
+}
+
 std::vector<std::string> CudaMeasurements::failures() const {
   std::vector<std::string> out;
-  double f32 = 0, f32_peak = 0;
-  for (const CudaRate& r : rates) {
-    if (r.type == "f32") {
-      f32 = r.flops;
-      f32_peak = r.peak;
-    }
+  for (const CudaRate& r : rates)
     if (!r.failure.empty() && r.peak > 0) out.push_back(fmt::format("products in {}: {}", r.type, r.failure));
-  }
+  const CudaRate f32 = rate_of("f32");
   for (const CudaRate& r : rates) {
-    if (!r.failure.empty() || r.type == "f32" || r.type == "f64" || r.peak < kJudgedRatio * f32_peak) continue;
-    if (r.flops > kLeastSpeedup * f32) continue;
+    if (!r.failure.empty() || r.peak <= 0) continue;
+    if (r.flops < kLeastShare * r.peak)
+      out.push_back(fmt::format(
+          "products in {} reach {:.0f} % of the card's peak, expected {:.0f} % or more; other work on the card, a low "
+          "clock or matrices that are too small (--product) have this effect too",
+          r.type, 100 * r.flops / r.peak, 100 * kLeastShare));
+    if (!has_tensor_cores(r.type) || !not_judged(r).empty() || r.flops > kLeastSpeedup * f32.flops) continue;
     out.push_back(fmt::format(
         "products in {} are {:.2f} times as fast as in f32; the card's tensor cores are {:.0f} times as fast: they are "
         "not in use",
-        r.type, f32 > 0 ? r.flops / f32 : 0, r.peak / f32_peak));
+        r.type, f32.flops > 0 ? r.flops / f32.flops : 0, r.peak / f32.peak));
   }
   if (overlap.share() < kLeastOverlap)
     out.push_back(fmt::format(

@@ -25,9 +25,12 @@ struct CudaOverlap {                       // A copy from the host and products,
 struct CudaMeasurements {       // What measure_cuda found.
   std::vector<CudaRate> rates;  // one per type
   CudaOverlap overlap;          // of copies and products
-  // What does not hold, in words; empty for a card that is used as it should be: products that have tensor cores are
-  // clearly faster than f32, and copies hide behind computation.
+  // What does not hold, in words; empty for a card that is used as it should be: products reach a fair share of its
+  // peak, those that have tensor cores are clearly faster than f32, and copies hide behind computation.
   std::vector<std::string> failures() const;
+  // What failures() cannot tell of this one of the rates, and why; empty where it tells all.
+  std::string not_judged(const CudaRate&) const;
+  CudaRate rate_of(const std::string& type) const;  // zeros where it was not measured
 };
 
 // `backend` is the cuda backend (InternalError otherwise). n: side of the square products. 4096 keeps a large card busy
