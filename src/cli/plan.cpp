@@ -81,7 +81,10 @@ void print_curve(const Recipe& r, const CompileOptions& options, const std::stri
                format_bytes(p.budget + c.rest), format_bytes(p.activations), p.launches,
                percent(p.extra_flops, whole.flops), 1e3 * p.seconds, percent(p.seconds - whole.seconds, whole.seconds),
                std::string(static_cast<size_t>(30 * p.arena_bytes / whole.arena_bytes), '#'));
-  fmt::print("\nNo smaller budget can be met. Drawn in {}.\n", picture);
+  fmt::print(
+      "\nNo smaller budget can be met{}. Drawn in {}.\n",
+      c.points.size() > 1 ? "" : ": evaluation needs as much, which recomputes nothing; try a smaller train.eval_batch",
+      picture);
 }
 
 }  // namespace
@@ -109,7 +112,7 @@ void add_plan(CLI::App& app, int&) {
   cmd->footer(
       "Examples: lathe plan fashion_mnist --set train.batch_size=1024 --nodes\n"
       "          lathe plan fashion_mnist --target a100-40gb --device-memory 16GiB\n"
-      "          lathe plan fashion_mnist --curve");
+      "          lathe plan gpt_tiny --curve");
   cmd->callback([o] {
     const Recipe r = o->recipe.load();
     CompileOptions options;

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
@@ -200,6 +201,11 @@ class Schema {
     for (size_t i = 0; i < cells.size(); ++i) {
       Column column;
       column.name = header_ ? std::string(column_name(cells[i])) : std::to_string(i);
+      const auto twin = std::ranges::find(columns_, column.name, &Column::name);
+      LATHE_USER_CHECK(
+          twin == columns_.end() || column.name.empty(),
+          "{}:{}: expected names that differ, got {} for columns {} and {}; data.header = \"no\" if these are data",
+          c_.path, line, shown_cell(column.name), twin - columns_.begin() + 1, i + 1);
       columns_.push_back(std::move(column));
     }
     label_ = c_.label.empty() ? columns_.size() - 1 : find(line, "data.label", c_.label);
@@ -244,6 +250,9 @@ class Schema {
                      column.name,
                      column.kind == Column::Kind::number ? fmt::format(" as in line {}", first_line_) : std::string(),
                      cell.empty() ? "nothing" : shown_cell(cell));
+    LATHE_USER_CHECK(std::abs(*value) <= std::numeric_limits<float>::max(),
+                     "{}:{}: column {}: expected a number that f32 holds (at most 3.4e38), got {}", name, line,
+                     column.name, shown_cell(cell));
     return *value;
   }
 

@@ -131,6 +131,9 @@ TEST_F(Csv, ErrorsNameFileLineAndColumn) {
   };
   has({.path = file("a,b\n1,2\n3,x\n"), .label = "a"}, "a.csv:3: column b: expected a number as in line 2, got \"x\"");
   has({.path = file("a,b\n1,2\n3,\n"), .label = "a"}, "a.csv:3: column b: expected a number as in line 2, got nothing");
+  has({.path = file("a,b\n1,2\n3,1e300\n"), .label = "a"}, "a.csv:3: column b: expected a number that f32 holds");
+  has({.path = file("a,b,a\n1,2,3\n3,4,5\n"), .label = "b"},
+      "a.csv:1: expected names that differ, got \"a\" for columns 1 and 3");
   has({.path = file("a,b\n1,2\n3,nan\n"), .label = "a"}, "got \"nan\"");
   has({.path = file("a,b\n1,2\n3,1e999\n"), .label = "a"}, "got \"1e999\"");
   has({.path = file("a,b\n1,2\n3\n")}, "a.csv:3: expected 2 cells as in the first row, got 1");

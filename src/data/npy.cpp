@@ -150,9 +150,9 @@ NpyArray parse_npy(std::vector<std::byte> content, const std::string& name) {
   LATHE_USER_CHECK(known, "{}: expected little-endian numbers (f4, f8, i1 to i8, u1 to u8), got another type", name);
   out.kind = d[1];
   out.item = d[2] - '0';
-  out.shape = Shape(*header.dims);
   int64_t bytes = out.item;
   for (const int64_t n : *header.dims) bytes = checked_mul(bytes, n, name + ": shape");
+  out.shape = Shape(*header.dims);
   out.header_bytes = begin + length;
   LATHE_USER_CHECK(header.fortran == "False" || out.shape.ndim() < 2,
                    "{}: expected C order, got Fortran's; save np.ascontiguousarray(a)", name);

@@ -133,7 +133,7 @@ TEST_F(Npy, WhatIsNoArrayIsRefused) {
   has(npy<float>("<f4", "(2, 1)", {1, 2}, true), "C order");
   has(npy<float>("<f4", "(3,)", {1, 2}), "truncated");
   has(npy<float>("<f4", "(1,)", {1, 2}), "too long");
-  has(npy<float>("<f4", "(9223372036854775807, 9223372036854775807)", {1}), "shape");
+  has(npy<float>("<f4", "(9223372036854775807, 9223372036854775807)", {1}), ": shape");
   has(npy<float>("<f4", "(1, -1)", {1}), "expected a length");
   has(npy<float>("<f4", "(1", {1}), "expected a length");
   has(npy<float>("<f4", "(1,1,1,1,1,1,1,1,1,1)", {1}), "at most 8 dimensions");

@@ -147,6 +147,8 @@ class ListBuilder {
       return x + embedding(net_, name_, iota(net_.builder(), {DType::i32, {x.dim(1)}}, 0), x.dim(1), x.dim(2));
     LATHE_CHECK(type == "attention" || type == "transformer", "no layer of type {}", type);
     AttentionOptions o{.heads = layer_integer(s, "heads"), .causal = layer_flag(s, "causal")};
+    if (takes_tokens(c_.layer_list) && !o.causal)
+      fail("expected causal = true: a token predicts the next one, which it must not see");
     if (type == "transformer") {
       o.dropout = layer_number(s, "dropout");
       return block(s, x, o);

@@ -84,6 +84,12 @@ TEST(LayerList, EveryTypeBuilds) {
   }
 }
 
+TEST(LayerList, TokensDoNotSeeWhatTheyPredict) {
+  const std::vector<LayerSpec> list{layer("embedding", {{"width", whole(16)}}), layer("transformer"),
+                                    layer("dense", {{"out", whole(0)}})};
+  EXPECT_NE(error_of(list, 1, {DType::i32, {12}}).find("expected causal = true"), std::string::npos);
+}
+
 TEST(LayerList, CountsParameters) {
   const std::vector<LayerSpec> list{layer("conv", {{"out", whole(32)}}),
                                     layer("max_pool"),
