@@ -40,10 +40,10 @@ TEST_F(OpenCl, TrainsTheMlpRecipeLikeTheCpu) {
   for (size_t i = 10; i < 20; ++i) EXPECT_NEAR(opencl[i], cpu[i], 5e-3 * (1 + cpu[i])) << "step " << i + 1;
 }
 
-// Every recipe trains on the device: the first steps agree with the cpu. On a target clamped to a small device the
-// arena lies in several segments, and the bits are the same. The wide form of the kernels, which GPUs run, agrees as
-// well: with groups of 256 work-items in one recipe, of 64 in the other.
-TEST_F(OpenCl, TrainsTheOtherRecipesLikeTheCpu) {
+// A cnn and a gpt train on the device (opencl_families_test.cpp: the other recipes): the first steps agree with the
+// cpu. On a target clamped to a small device the arena lies in several segments, and the bits are the same. The wide
+// form of the kernels, which GPUs run, agrees as well: with groups of 256 work-items in one recipe, of 64 in the other.
+TEST_F(OpenCl, TrainsConvolutionsAndAttentionLikeTheCpu) {
   struct Twin {
     std::vector<std::string> recipe;
     std::string items, allocation;  // of the wide form; bytes, less than the arena
