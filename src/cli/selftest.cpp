@@ -75,10 +75,15 @@ Json measure_card(const Backend& backend, int index, int64_t size, bool json) {
           {"overlap", {{"copy", o.copy}, {"compute", o.compute}, {"both", o.both}, {"share", o.share()}}}};
 }
 
+// Options that mean something for cards alone.
+void require_card(const char* option, const std::string& name) {
+  if (parse_device_name(name).backend != "cuda")
+    throw UserError(fmt::format("{}: expected --device cuda, got {}", option, name), Exit::usage);
+}
+
 // The measurements alone.
 bool run_card_test(const std::string& name, int64_t product, bool json) {
   const DeviceName device = parse_device_name(name);
-  LATHE_USER_CHECK(device.backend == "cuda", "--card: expected --device cuda, got {}", name);
   require_device(device);
   const Json card = measure_card(find_backend(device.backend), device.index, product, json);
   if (json) fmt::print("{}\n", card.dump(2));
@@ -152,19 +157,23 @@ void add_selftest(CLI::App& app, int& exit) {
       app.add_subcommand("selftest", "Check every op on a device against the reference, or every pass on the recipes");
   auto* device = add_device_option(*cmd, o->device, "every op's samples there");
   auto* op = cmd->add_option("--op", o->op, "Only ops whose name contains this")->check(not_empty());
-  cmd->add_option("--product", o->product, "cuda: side of the matrices whose products are timed")
-      ->check(CLI::Range(64, 32768));
+  auto* product = cmd->add_option("--product", o->product, "cuda: side of the matrices whose products are timed")
+                      ->check(CLI::Range(64, 32768))
+                      ->excludes(op);
   auto* card = cmd->add_flag("--card", o->card, "cuda: only the measurements: tensor cores, copies under computation")
                    ->excludes(op);
   cmd->add_flag("--passes", o->passes,
                 "Prove the passes: the graph before and after each one must compute the same numbers")
       ->excludes(device)
       ->excludes(card)
+      ->excludes(product)
       ->excludes(op);
   cmd->add_flag("--json", o->json, "Print the result as JSON");
   cmd->footer(
       "Example: lathe selftest --device opencl; lathe selftest --passes\nExit code 70 when something does not hold.");
-  cmd->callback([o, &exit] {
+  cmd->callback([o, product, &exit] {
+    if (o->card) require_card("--card", o->device);
+    if (product->count() > 0) require_card("--product", o->device);
     const bool ok = o->passes ? run_passes_test(o->json)
                     : o->card ? run_card_test(o->device, o->product, o->json)
                               : run_device_test(o->device, o->op, o->product, o->json);
