@@ -98,6 +98,16 @@ TEST_F(Devices, MistakesAreNamed) {
        71,
        {"opencl:0 (", "its driver offers OpenCL 1.1; 1.2 or newer is needed", "here are: cpu;"}},
       {{"devices", "--no-measure"}, with_layer("old"), 0, {"not available: its driver offers OpenCL 1.1"}},
+      {{"devices", "--no-measure"},
+       {"LATHE_OPENCL_FORM=wide", "LATHE_OPENCL_LIMITS=32,32768,536870912"},
+       0,
+       {"not available: it runs groups of 32 work-items; 64 are needed"}},
+      {{"devices", "--no-measure"}, {"LATHE_OPENCL_FORM=foo"}, 64, {"LATHE_OPENCL_FORM: expected narrow or wide"}},
+      {{"selftest", "--device", "opencl", "--product", "128"},
+       {},
+       64,
+       {"--product: expected --device cuda, got opencl"}},
+      {{"selftest", "--device", "opencl", "--card"}, {}, 64, {"--card: expected --device cuda, got opencl"}},
       {training(dir.path("d"), 1, {"--device", "opencl"}),
        {"OCL_ICD_VENDORS=" + dir.path("none")},
        71,
@@ -149,6 +159,11 @@ TEST_F(Devices, AutoIsResolvedAndKept) {
   };
   ASSERT_EQ(run_lathe(training(dir.path("cpu"), 2, {"--device", "auto"})).code, 0);
   EXPECT_EQ(device_of(dir.path("cpu")), "name = \"cpu\"");
+  // A card that cannot run the forced form of the kernels is not taken.
+  Words small = with_layer("gpu");
+  small.insert(small.end(), {"LATHE_OPENCL_FORM=wide", "LATHE_OPENCL_LIMITS=32,32768,536870912"});
+  ASSERT_EQ(run_lathe(training(dir.path("small"), 2, {"--device", "auto"}), small).code, 0);
+  EXPECT_EQ(device_of(dir.path("small")), "name = \"cpu\"");
 
   Words gpu = with_layer("gpu");
   gpu.push_back("LATHE_OPENCL_FORM=narrow");  // compiled for the other tests already

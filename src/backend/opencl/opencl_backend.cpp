@@ -93,16 +93,6 @@ class OpenClBackend final : public Backend {
   }
 };
 
-LaunchStyle style_of(const OpenClDeviceId& id) {
-  if (const char* form = std::getenv("LATHE_OPENCL_FORM")) {
-    const std::string_view name(form);
-    if (name != "narrow" && name != "wide")
-      throw UserError(fmt::format("LATHE_OPENCL_FORM: expected narrow or wide, got {}", name), Exit::usage);
-    return fitting_style(name == "narrow" ? LaunchStyle::narrow : LaunchStyle::wide, opencl_limits(id.device));
-  }
-  return usual_style(id.device);
-}
-
 }  // namespace
 
 OpenClDeviceOptions opencl_device_options(int index) {
@@ -113,7 +103,7 @@ OpenClDeviceOptions opencl_device_options(int index) {
   const OpenClDeviceId& id = all[static_cast<size_t>(index)];
   o.pocl_files = is_pocl(id);
   if (!o.pocl_files || !PoclFolder::of_process().path().empty()) o.cache_folder = BinaryCache::default_folder();
-  o.style = style_of(id);
+  o.style = usual_style(id.device);
   if (const char* trace = std::getenv("LATHE_OPENCL_TRACE")) {
     o.trace = true;
     if (std::string_view(trace) != "1") o.trace_file = trace;

@@ -9,9 +9,9 @@ namespace lathe {
 
 const Backend& opencl_backend();
 
-// What open() takes for a device: the form of the kernels (LATHE_OPENCL_FORM = narrow or wide forces one), the stored
-// tiles of the device where there are some, the folder of compiled programs, whether it is traced (LATHE_OPENCL_TRACE =
-// 1, or a file to write the trace to).
+// What open() takes for a device: the form of the kernels (usual_style()), the stored tiles of the device where there
+// are some, the folder of compiled programs, whether it is traced (LATHE_OPENCL_TRACE = 1, or a file to write the trace
+// to).
 OpenClDeviceOptions opencl_device_options(int index);
 TileStore opencl_tile_store(int index, LaunchStyle);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -66,7 +67,14 @@ LaunchStyle fitting_style(LaunchStyle s, const OpenClLimits& limits) {
 }
 
 LaunchStyle usual_style(cl_device_id device) {
-  return fitting_style(is_cpu(device) ? LaunchStyle::narrow : LaunchStyle::wide, opencl_limits(device));
+  bool narrow = is_cpu(device);
+  if (const char* form = std::getenv("LATHE_OPENCL_FORM")) {
+    const std::string_view name(form);
+    if (name != "narrow" && name != "wide")
+      throw UserError(fmt::format("LATHE_OPENCL_FORM: expected narrow or wide, got {}", name), Exit::usage);
+    narrow = name == "narrow";
+  }
+  return fitting_style(narrow ? LaunchStyle::narrow : LaunchStyle::wide, opencl_limits(device));
 }
 
 std::string opencl_unusable(cl_device_id device) {

@@ -40,7 +40,8 @@ struct OpenClLimits {
 };
 OpenClLimits opencl_limits(cl_device_id);
 LaunchStyle fitting_style(LaunchStyle, const OpenClLimits&);  // small in place of wide where groups are small
-LaunchStyle usual_style(cl_device_id);                        // of the kernels: narrow on CPUs, wide or small elsewhere
-Target opencl_target(cl_device_id);                           // without native_ops
+// Of the kernels: narrow on CPUs, wide or small elsewhere; LATHE_OPENCL_FORM = narrow or wide forces one.
+LaunchStyle usual_style(cl_device_id);
+Target opencl_target(cl_device_id);  // without native_ops
 
 }  // namespace lathe
