@@ -2,6 +2,7 @@
 // hash counts as absent. Files appear whole (temporary name, then rename), so that many ranks may share a folder.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,5 +26,12 @@ class BinaryCache {
 };
 
 std::string cache_key(std::string_view everything);  // 32 hexadecimal digits
+
+// Writes the parts, one behind the other, to a file of a cache folder, which is made where it is missing; false: the
+// disk refused, and what was there before still is. The first one that a process writes into a folder also takes the
+// temporary files out that killed writers have left there.
+bool write_cache_file(const std::string& path, std::initializer_list<std::string_view> parts);
+// Temporary files of processes of this machine that are gone, and those of any writer that are older than a day.
+void remove_abandoned_files(const std::string& folder);
 
 }  // namespace lathe

@@ -1,7 +1,6 @@
 #include "backend/opencl/tile_store.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -75,18 +74,7 @@ bool TileStore::exists() const {
 }
 
 bool TileStore::save(const ProductTiles& t) const {
-  if (path_.empty()) return false;
-  std::error_code error;
-  std::filesystem::create_directories(folder_, error);
-  const std::string temporary = fmt::format("{}.{}.tmp", path_, getpid());
-  {
-    std::ofstream file(temporary, std::ios::trunc);
-    file << tiles_to_text(t);
-    file.close();
-    if (!file) return false;
-  }
-  std::filesystem::rename(temporary, path_, error);
-  return !error;
+  return !path_.empty() && write_cache_file(path_, {tiles_to_text(t)});
 }
 
 }  // namespace lathe
