@@ -2,7 +2,8 @@
 
 A script calls enter() first: it returns inside the venv, having started the script again there. Exit code 77 means that
 the packages are not to be had here (PyPI out of reach), which ctest reports as skipped; anything else that goes wrong
-is a failure. LATHE_COMPARE_PIP adds arguments to pip.
+is a failure, and so is this for scripts that may not be skipped, unless LATHE_OFFLINE=1 says that there is no network.
+LATHE_COMPARE_PIP adds arguments to pip.
 """
 import fcntl
 import os
@@ -14,6 +15,14 @@ import sys
 SKIPPED = 77
 
 
+def leave_without_network(what):
+    """Ends a script whose packages cannot be had: a test that nobody runs must not look like one that passes."""
+    if os.environ.get("LATHE_OFFLINE") == "1":
+        print(f"skipped (LATHE_OFFLINE=1): {what}")
+        sys.exit(SKIPPED)
+    sys.exit(f"FAILED: {what}\nMake a package index reachable for pip (PIP_INDEX_URL), or set LATHE_OFFLINE=1 to skip this test.")
+
+
 def _run(*args):
     return subprocess.run([str(a) for a in args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -23,7 +32,7 @@ def _pip(python, command, *args):
     return _run(python, "-m", "pip", command, "--quiet", "--disable-pip-version-check", "--only-binary", ":all:", *extra, *args)
 
 
-def _make(venv, packages):
+def _make(venv, packages, may_skip):
     python = venv / "bin" / "python"
     if not (venv / "bin" / "pip").exists():  # pip comes last: an unfinished venv is made again
         made = _run(sys.executable, "-m", "venv", "--clear", venv)
@@ -32,6 +41,8 @@ def _make(venv, packages):
     # The smallest package tells whether an index answers at all; `install` would be content with what is there.
     tried = _pip(python, "download", "--no-deps", "--dest", venv / "download", "safetensors")
     if tried.returncode != 0:
+        if not may_skip:
+            leave_without_network(f"PyPI cannot be reached\n{tried.stdout}")
         print(f"skipped: PyPI cannot be reached\n{tried.stdout}")
         sys.exit(SKIPPED)
     installed = _pip(python, "install", *packages)
@@ -39,8 +50,8 @@ def _make(venv, packages):
         sys.exit(f"pip install {' '.join(packages)} failed:\n{installed.stdout}")
 
 
-def enter(directory, packages):
-    """Goes on only inside directory/venv, with the packages there."""
+def enter(directory, packages, may_skip=True):
+    """Goes on only inside directory/venv, with the packages there. may_skip: also without LATHE_OFFLINE."""
     venv = (pathlib.Path(directory) / "venv").resolve()
     if pathlib.Path(sys.prefix).resolve() == venv:
         return
@@ -50,7 +61,7 @@ def enter(directory, packages):
         stamp = venv / "packages"
         there = set(stamp.read_text().split()) if stamp.exists() else set()
         if not set(packages) <= there:
-            _make(venv, packages)
+            _make(venv, packages, may_skip)
             stamp.write_text("\n".join(sorted(there | set(packages))) + "\n")
     python = str(venv / "bin" / "python")
     os.execv(python, [python, *sys.argv])

@@ -5,7 +5,7 @@
 
 The headers are the toolkit's where there is one (CUDA_HOME, CUDNN_PATH, /usr/local/cuda), else those of the wheels in the
 package index that pip uses (--wheels: always): of each wheel, which may have half a gigabyte, only the headers are read, into FOLDER, once.
-Exit code 77 (skipped, with the reason): neither is to be had.
+Where neither is to be had it fails, or is skipped (exit code 77) with LATHE_OFFLINE=1.
 """
 import fcntl
 import importlib.machinery
@@ -19,8 +19,11 @@ import types
 import urllib.request
 import zipfile
 
-SKIPPED = 77
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "compare"))
+sys.dont_write_bytecode = True
+import environment  # noqa: E402
+
 NEEDED = ("cuda.h", "nvrtc.h", "cublasLt.h", "cudnn_graph.h", "nvtx3/nvToolsExt.h")
 PLATFORMS = {"cublas": "manylinux_2_27_x86_64", "cudnn": "manylinux_2_27_x86_64",
              "crt": "manylinux2014_x86_64.manylinux_2_17_x86_64", "runtime": "manylinux2014_x86_64.manylinux_2_17_x86_64",
@@ -114,8 +117,8 @@ def main():
                 try:
                     fetch_headers(headers)
                 except OSError as e:
-                    print(f"skipped: no toolkit here, and the headers of NVIDIA's wheels cannot be fetched: {e}")
-                    sys.exit(SKIPPED)
+                    environment.leave_without_network(
+                        f"no CUDA toolkit here (CUDA_HOME), and the headers of NVIDIA's wheels cannot be fetched: {e}")
         includes = [headers]
     command = [compiler, "-std=c++20", "-fsyntax-only", f"-I{ROOT}/src"]
     for i in includes:

@@ -6,8 +6,8 @@
 KERNEL_TEXTS is the program that writes the texts and the options that Lathe compiles them with. For each architecture: the
 texts must compile, no kernel may spill registers or use more than 48 KB of static shared memory. --table writes the table
 of registers, shared memory and occupancy; --check demands that the file is that table, where it was made by the same
-NVRTC. --recipes compiles the kernels of the recipes alone. Where the machine has no NVRTC, a wheel is fetched into FOLDER; exit code 77 (skipped, with the reason): no registry
-of packages answers.
+NVRTC. --recipes compiles the kernels of the recipes alone. Where the machine has no NVRTC, a wheel is fetched into FOLDER; where
+no registry of packages answers either, it fails, or is skipped (exit code 77) with LATHE_OFFLINE=1.
 """
 import argparse
 import ctypes
@@ -43,7 +43,7 @@ def open_nvrtc(folder):
                 return ctypes.CDLL(name)
             except OSError:
                 continue
-        environment.enter(folder, [WHEEL])  # starts this script again, inside a venv with the wheel
+        environment.enter(folder, [WHEEL], may_skip=False)  # starts this script again, inside a venv with the wheel
 
 
 def version(nvrtc):
