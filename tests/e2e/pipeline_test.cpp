@@ -22,12 +22,13 @@ class OpenClPipeline : public ::testing::Test {
   void SetUp() override {
     if (find_backend("opencl").devices().empty()) GTEST_SKIP() << find_backend("opencl").unavailable_reason();
   }
-  // Few samples for many weights: the loader is ahead of the device, whatever else the machine does.
+  // Few samples for many weights: the loader is ahead of the device, whatever else the machine does. A step takes tens
+  // of milliseconds, so that a host thread which waits for a core of a busy machine is still in time.
   static Recipe recipe(const std::string& name, const Sets& more) {
     Sets all{"device=opencl",        "data.source=synthetic",     "data.train_samples=128",
              "data.test_samples=16", "train.batch_size=16",       "train.eval_every=0",
              "train.log_every=1000", "checkpoint.every_epochs=0", "train.steps=" + std::to_string(kSteps)};
-    all.push_back(name == "mlp" ? "model.hidden=[1024,1024]" : "model.channels=[8,16]");
+    all.push_back(name == "mlp" ? "model.hidden=[2048,2048]" : "model.channels=[32,64]");
     all.insert(all.end(), more.begin(), more.end());
     return load_recipe(name, all);
   }
