@@ -87,6 +87,7 @@ int launches_of(bool gradient) { return gradient ? 2 : 1; }
 // Heads of every width that cuDNN takes, and tensors of 16 bits as they are: nothing is widened.
 TEST_F(CudaSimAttention, OwnTextWhereThereIsNoEngine) {
   setenv("LATHE_CUDA_SIM_NO_ENGINE", "1", 1);
+  sim::set_order_check(true);
   for (const HeadCase& c : kHeads)
     for (const bool gradient : {false, true}) {
       const sim::Counters before = sim::counters();
@@ -94,6 +95,7 @@ TEST_F(CudaSimAttention, OwnTextWhereThereIsNoEngine) {
       EXPECT_EQ(sim::counters().operation_graphs, before.operation_graphs) << to_text(c);
       EXPECT_EQ(sim::counters().kernels - before.kernels, launches_of(gradient)) << to_text(c);
     }
+  sim::set_order_check(false);
   unsetenv("LATHE_CUDA_SIM_NO_ENGINE");
   EXPECT_EQ(sim::take_reports(), std::vector<std::string>());
 }

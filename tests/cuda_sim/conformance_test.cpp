@@ -14,7 +14,9 @@ TEST(CudaSim, EveryOpAgreesWithItsReference) {
   const cuda::Api api = sim::simulator_api();
   const CudaBackend backend(&api);
   const int64_t before = sim::live_allocations();
+  sim::set_order_check(true);
   const ConformanceReport report = run_conformance(backend, {});
+  sim::set_order_check(false);
   EXPECT_EQ(report.failed(), 0) << to_text(report);
   for (const OpConformance& op : report.ops) {
     EXPECT_GT(op.passed, 0) << op.op << ": no case ran";

@@ -13,6 +13,7 @@
 #include "plan/plan.h"
 #include "run/conformance.h"
 #include "run/executor.h"
+#include "run/run_graph.h"
 #include "sim.h"
 
 namespace lathe {
@@ -132,6 +133,66 @@ TEST_F(CudaSimFault, UnsupportedType) {
     CudaMatmul(as_cuda(e->device()), spec, {});
   });
   EXPECT_NE(error.find("CUBLAS_STATUS_NOT_SUPPORTED"), std::string::npos) << error;
+}
+
+// 16 bits that are declared as the other kind of 16 bits: nothing declines, the numbers are wrong. In one matrix alone
+// it is a combination that the library does not have.
+int layouts_made = 0;
+TEST_F(CudaSimFault, OtherTypeOfEqualSize) {
+  Builder b("product");
+  const TensorType t{DType::bf16, {8, 8}};
+  const Value x = b.input(t, InputKind::batch, "x"), y = b.input(t, InputKind::batch, "y");
+  b.output(matmul(x, y), OutputKind::result, "z");
+  const Graph g = b.finish();
+  std::vector<HostTensor> inputs(2, HostTensor{t, std::vector<double>(64)});
+  for (size_t i = 0; i < 64; ++i) {
+    inputs[0].data[i] = static_cast<double>(i % 7) / 4 - 0.5;
+    inputs[1].data[i] = static_cast<double>(i % 5) / 4 - 0.25;
+  }
+  const auto error_of_product = [&] {
+    const CudaBackend backend(&api_);
+    return relative_error(run_graph(backend, {}, g, inputs)[0], interpret(g, inputs, Precision::rounded)[0]);
+  };
+  EXPECT_LT(error_of_product(), 8e-3);
+  api_.cublasLtMatrixLayoutCreate = [](cuda::LtLayout* l, int type, uint64_t rows, uint64_t cols, int64_t ld) {
+    return real_.cublasLtMatrixLayoutCreate(l, type == cuda::kR16BF ? int{cuda::kR16F} : type, rows, cols, ld);
+  };
+  const int64_t before = sim::counters().matmuls;
+  EXPECT_FALSE(error_of_product() < 0.05);
+  EXPECT_EQ(sim::counters().matmuls, before + 1) << "the library was not asked";
+  layouts_made = 0;
+  api_.cublasLtMatrixLayoutCreate = [](cuda::LtLayout* l, int type, uint64_t rows, uint64_t cols, int64_t ld) {
+    return real_.cublasLtMatrixLayoutCreate(l, ++layouts_made == 1 ? int{cuda::kR16F} : type, rows, cols, ld);
+  };
+  const CudaBackend backend(&api_);
+  const auto device = backend.open({});
+  const std::string error = error_of([&] {
+    CudaMatmulSpec spec;
+    spec.m = spec.n = spec.k = 8;
+    spec.type = cuda::kR16BF;
+    CudaMatmul(as_cuda(*device), spec, {});
+  });
+  EXPECT_NE(error.find("CUBLAS_STATUS_NOT_SUPPORTED"), std::string::npos) << error;
+}
+
+// Legal accesses stay legal however many allocations there are.
+TEST_F(CudaSimFault, NoneIsFoundAmongManyAllocations) {
+  const CudaBackend backend(&api_);
+  const auto device = backend.open({});
+  constexpr int kSegments = 40;
+  device->allocate(std::vector<int64_t>(kSegments, 256));
+  KernelCall call;
+  call.name = "fill";
+  call.source = "KERNEL void fill(GLOBAL int* x, const long at) { x[LOCAL_ID] = 7; }\n";
+  call.args = {out_arg(0, DType::i32)};
+  call.group_size = 64;
+  for (int s = 0; s < kSegments; ++s) {
+    const KernelArgs args{{Buffer{s, 0, 256}}, {}, {}};
+    EXPECT_EQ(error_of([&] { as_cuda(*device).bind("fill", {call}, args)->run(device->stream(Lane::compute)); }),
+              "no error")
+        << s;
+  }
+  EXPECT_EQ(sim::take_reports(), std::vector<std::string>());
 }
 
 TEST_F(CudaSimFault, KernelPastItsBuffer) {

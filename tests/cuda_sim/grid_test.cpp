@@ -18,7 +18,10 @@ class CudaSimGrid : public ::testing::Test {
     setenv("LATHE_CACHE_DIR", LATHE_SIM_CACHE, 0);
     sim::take_reports();
   }
-  void TearDown() override { sim::set_largest_grid(65535); }
+  void TearDown() override {
+    sim::set_largest_grid(65535);
+    sim::set_order_check(false);
+  }
 };
 
 // A card that runs one block along y and z: every other grid is folded, and refused by the simulator where it is not.
@@ -28,6 +31,7 @@ TEST_F(CudaSimGrid, FoldedGridsComputeTheSame) {
   api.cublaslt_missing = api.cudnn_missing = "left out";
   const CudaBackend backend(&api);
   sim::set_largest_grid(1);
+  sim::set_order_check(true);
   for (const char* op : {"matmul", "conv2d_dx", "attention", "reduce_sum"}) {
     const ConformanceReport report = run_conformance(backend, {}, op);
     EXPECT_EQ(report.failed() + report.declined(), 0) << to_text(report);

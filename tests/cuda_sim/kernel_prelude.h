@@ -9,8 +9,9 @@ struct SimIndex {
   unsigned x, y, z;
 };
 struct SimRuntime {
-  SimRegion region[16];
+  SimRegion* region;  // all allocations
   int regions;
+  int reversed;  // the last work-item of a group goes first
   void (*other)(unsigned long address, unsigned bytes, int write);  // no region holds it
   void (*barrier)(int line);  // of the text: work-items of a group must meet at one barrier
   SimIndex thread, block, block_size, grid;

@@ -3,7 +3,7 @@
 //   memory     every access of kernels, copies and libraries must lie in a live allocation, aligned to its size
 //   order      vector clocks of streams, events and the host; a conflicting access that is not ordered is a race.
 //              What is copied to the host arrives there only when the host waits for it.
-//   barriers   work-items of a group must meet at the same one; none may have left
+//   barriers   work-items of a group must meet at the same one; none may have left; missing ones: set_order_check()
 //   libraries  results are computed from the descriptors that were passed, so a wrong one gives wrong numbers
 //   capture    the rules for streams under capture
 // Whatever is found is an error of the call, and is kept as a report.
@@ -40,6 +40,10 @@ Ranges take_ranges();
 void set_device_memory(int64_t bytes);
 // Blocks along y and z of a grid, 65535 on every card; launches beyond it fail.
 void set_largest_grid(int64_t blocks);
+// Every launch runs twice from the same memory, the second time with the last block and the last work-item first.
+// Group-shared variables hold garbage at the start of each block, from when the launch has written to them. A kernel whose results then differ in a bit lacks a
+// barrier or writes where another work-item reads or writes: a report.
+void set_order_check(bool on);
 int64_t live_allocations();  // device and pinned
 
 }  // namespace lathe::sim

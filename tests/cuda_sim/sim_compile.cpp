@@ -120,7 +120,9 @@ std::string kernel_table(const std::string& text) {
     const std::string loop =
         barriers
             ? call + ";"
-            : "unsigned& t = sim_runtime->thread.x;\n  for (t = 0; t < sim_runtime->block_size.x; ++t) " + call + ";";
+            : "const unsigned n = sim_runtime->block_size.x;\n  for (unsigned i = 0; i < n; ++i) {\n"
+              "    sim_runtime->thread.x = sim_runtime->reversed ? n - 1 - i : i;\n    " +
+                  call + ";\n  }";
     calls += fmt::format("static __attribute__((no_sanitize(\"thread\"))) void sim_run_{}(void** p) {{\n  {}\n}}\n",
                          f.name, loop);
     rows += fmt::format("  {{\"{0}\", {1}, (unsigned)({2}), {3}, sim_run_{0}}},\n", f.name, args.size(),

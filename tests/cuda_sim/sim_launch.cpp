@@ -81,6 +81,8 @@ struct Running {
   Saved scheduler{};
   size_t at = 0;  // fiber
   bool fibers_run = false, failed = false;
+  std::vector<unsigned char> shared;        // for a check of orders: bytes of the module that the kernel has written
+  size_t shared_begin = 0, shared_end = 0;  // around these
   int status = 0;
   jmp_buf out;
 };
@@ -122,7 +124,16 @@ bool on_stack(Address a, size_t fibers) {
 void other_access(unsigned long address, unsigned bytes, int write) {
   Running& r = *running;
   const SimModule& m = *r.function->module;
-  if ((address >= m.begin && address < m.end) || on_stack(address, r.fibers.size())) return;
+  if (address >= m.begin && address < m.end) {
+    if (write && !r.shared.empty()) {
+      const size_t at = address - m.begin, end = std::min(at + bytes, r.shared.size());
+      std::fill(r.shared.begin() + static_cast<ptrdiff_t>(at), r.shared.begin() + static_cast<ptrdiff_t>(end), 1);
+      r.shared_begin = std::min(r.shared_begin, at);
+      r.shared_end = std::max(r.shared_end, end);
+    }
+    return;
+  }
+  if (on_stack(address, r.fibers.size())) return;
   const bool misaligned = find_device(address, bytes) != nullptr;
   r.status = report(
       misaligned ? cuda::kErrorMisalignedAddress : cuda::kErrorIllegalAddress,
@@ -152,9 +163,9 @@ void check_barrier(Running& r) {
   const auto first_left = std::ranges::find(r.done, 1), first_waits = std::ranges::find(r.done, 0);
   if (first_waits == r.done.end()) return;
   const auto waits = static_cast<size_t>(first_waits - r.done.begin());
-  const auto where = fmt::format("kernel {}, block ({}, {}, {}): thread {} waits at a barrier (line {})",
-                                 r.function->kernel->name, r.runtime.block.x, r.runtime.block.y, r.runtime.block.z,
-                                 waits, r.waits_at[waits]);
+  const auto where =
+      fmt::format("kernel {}, block ({}, {}, {}): thread {} waits at a barrier (line {})", r.function->kernel->name,
+                  r.runtime.block.x, r.runtime.block.y, r.runtime.block.z, waits, r.waits_at[waits]);
   std::string what;
   if (first_left != r.done.end())
     what = fmt::format("thread {} has left", first_left - r.done.begin());
@@ -175,7 +186,8 @@ void run_block_of_fibers(Running& r, unsigned threads) {
   r.fibers_run = true;
   for (bool any = true; any && !r.failed;) {
     any = false;
-    for (r.at = 0; r.at < threads && !r.failed; ++r.at) {
+    for (size_t i = 0; i < threads && !r.failed; ++i) {
+      r.at = r.runtime.reversed ? threads - 1 - i : i;
       if (r.done[r.at]) continue;
       r.runtime.thread = {static_cast<unsigned>(r.at), 0, 0};
       switch_to(r.scheduler, r.fibers[r.at]);
@@ -207,7 +219,54 @@ void collect(std::vector<Access>& touched) {
   }
 }
 
+// From the first block to the last, or the other way round.
+void run_blocks(Running& r) {
+  const SimIndex grid = r.runtime.grid;
+  const uint64_t count = uint64_t{grid.x} * grid.y * grid.z;
+  running = &r;
+  *r.function->module->runtime = &r.runtime;
+  if (setjmp(r.out) == 0)
+    for (uint64_t i = 0; i < count && !r.failed; ++i) {
+      const uint64_t at = r.runtime.reversed ? count - 1 - i : i;
+      r.runtime.block = {static_cast<unsigned>(at % grid.x), static_cast<unsigned>(at / grid.x % grid.y),
+                         static_cast<unsigned>(at / grid.x / grid.y)};
+      for (size_t b = r.shared_begin; b < r.shared_end; ++b)
+        if (r.shared[b]) *reinterpret_cast<unsigned char*>(r.function->module->begin + b) = 0xff;
+      if (r.function->kernel->barriers)
+        run_block_of_fibers(r, r.runtime.block_size.x);
+      else
+        r.function->kernel->run(r.params);
+    }
+  running = nullptr;
+}
+
+using DeviceBytes = std::map<Address, std::vector<unsigned char>>;
+DeviceBytes device_bytes() {
+  DeviceBytes all;
+  for (const auto& [base, m] : state().device) {
+    const auto* p = reinterpret_cast<const unsigned char*>(base);
+    all[base].assign(p, p + m.bytes);
+  }
+  return all;
+}
+
+// Memory is as the launch in the other order left it.
+int check_order(const Running& r, const DeviceBytes& expected) {
+  for (const auto& [base, bytes] : expected) {
+    const auto* now = reinterpret_cast<const unsigned char*>(base);
+    const auto [a, b] = std::mismatch(bytes.begin(), bytes.end(), now);
+    if (a != bytes.end())
+      return report(cuda::kErrorLaunchFailed,
+                    fmt::format("kernel {}: byte {} of an allocation of {} depends on the order of work-items: a "
+                                "barrier is missing, or two of them share what one writes",
+                                r.function->kernel->name, a - bytes.begin(), bytes.size()));
+  }
+  return cuda::kSuccess;
+}
+
 }  // namespace
+
+void set_order_check(bool on) { state().order_check = on; }
 
 int run_grid(const SimFunction& f, SimIndex grid, unsigned threads, std::vector<uint64_t> values,
              std::vector<Access>& touched) {
@@ -221,23 +280,24 @@ int run_grid(const SimFunction& f, SimIndex grid, unsigned threads, std::vector<
   r.runtime.barrier = barrier;
   r.runtime.grid = grid;
   r.runtime.block_size = {threads, 1, 1};
-  for (auto& [base, m] : state().device) {
-    if (r.runtime.regions == 16) break;
-    r.runtime.region[r.runtime.regions++] = {base, m.bytes, m.touched.data()};
+  std::vector<SimRegion> regions;
+  for (auto& [base, m] : state().device) regions.push_back({base, m.bytes, m.touched.data()});
+  r.runtime.region = regions.data();
+  r.runtime.regions = static_cast<int>(regions.size());
+  const bool twice = state().order_check;
+  if (twice && f.kernel->barriers) {
+    r.shared.resize(f.module->end - f.module->begin);
+    r.shared_begin = r.shared.size();
   }
-  running = &r;
-  *f.module->runtime = &r.runtime;
-  if (setjmp(r.out) == 0)
-    for (unsigned z = 0; z < grid.z && !r.failed; ++z)
-      for (unsigned y = 0; y < grid.y && !r.failed; ++y)
-        for (unsigned x = 0; x < grid.x && !r.failed; ++x) {
-          r.runtime.block = {x, y, z};
-          if (f.kernel->barriers)
-            run_block_of_fibers(r, threads);
-          else
-            f.kernel->run(r.params);
-        }
-  running = nullptr;
+  const DeviceBytes before = twice ? device_bytes() : DeviceBytes{};
+  run_blocks(r);
+  if (twice && r.status == cuda::kSuccess) {
+    const DeviceBytes forward = device_bytes();
+    for (const auto& [base, bytes] : before) std::memcpy(reinterpret_cast<void*>(base), bytes.data(), bytes.size());
+    r.runtime.reversed = 1;
+    run_blocks(r);
+    if (r.status == cuda::kSuccess) r.status = check_order(r, forward);
+  }
   collect(touched);
   return r.status;
 }
@@ -295,8 +355,7 @@ int sim_cuLaunchKernel(Function function, unsigned x, unsigned y, unsigned z, un
   if (!is_live(function)) return report(kErrorInvalidHandle, "cuLaunchKernel: no such function");
   const SimFunction f = *reinterpret_cast<SimFunction*>(function);
   const std::string name = f.kernel->name;
-  if (x == 0 || y == 0 || z == 0 || x > 2147483647u || y > state().largest_grid ||
-      z > state().largest_grid)
+  if (x == 0 || y == 0 || z == 0 || x > 2147483647u || y > state().largest_grid || z > state().largest_grid)
     return report(kErrorInvalidValue, fmt::format("cuLaunchKernel: {}: a grid of {} x {} x {} blocks", name, x, y, z));
   if (threads == 0 || threads > 1024 || threads_y != 1 || threads_z != 1)
     return report(kErrorInvalidValue, fmt::format("cuLaunchKernel: {}: blocks of {} x {} x {} threads", name, threads,

@@ -92,6 +92,7 @@ struct State {
   int context_users = 0;
   size_t memory = size_t{2} << 30, used = 0;
   int64_t largest_grid = 65535;  // along y and z
+  bool order_check = false;
   std::map<Address, Allocation> device, pinned;
   std::map<Address, size_t> freed;  // for better messages
   std::set<const void*> handles;    // live streams, events, modules, functions, graphs, descriptors
