@@ -43,15 +43,15 @@ class StepBuilder {
   }
 
   // The loss of each term: of a row, or of each number of it.
-  Value losses(Value y, double smoothing) {
+  Value losses(Value y) {
     Origin origin(b_, "loss");
     read_target(y);
-    return losses_of(y, smoothing);
+    return losses_of(y);
   }
 
   // The mean loss over the optimizer step's loss terms (this batch's share of it).
   Value scaled_loss(const TensorType& sample, int64_t batch) {
-    const Value l = losses(logits(sample, batch), c_.label_smoothing);
+    const Value l = losses(logits(sample, batch));
     scale_ = step_input("loss_scale", DType::f32);
     Origin origin(b_, "loss");
     return sum_all(l) * scale_;
@@ -78,7 +78,7 @@ class StepBuilder {
     Net there(b_, Mode::train, std::move(known));
     there.key = net_.key;
     there.index = net_.index;
-    return gradients(sum_all(losses_of(output(there), c_.label_smoothing)) * scale_, moved);
+    return gradients(sum_all(losses_of(output(there))) * scale_, moved);
   }
 
   bool is_trained(const StateSpec& s) const {
@@ -232,9 +232,20 @@ class StepBuilder {
     }
   }
 
-  Value losses_of(Value y, double smoothing) {
+  Value losses_of(Value y) {
+    switch (c_.loss) {
+      case Loss::l1: return l1_loss(y, target_);
+      case Loss::huber: return huber_loss(y, target_, c_.huber_delta);
+      case Loss::focal: {
+        const Value entropy = cross_entropy(y, target_, c_.label_smoothing);
+        // Not 0, where powers below 1 have no slope.
+        const Value missing = maximum(1.0 - exp(-entropy), constant_like(entropy, 1e-6));
+        return pow(missing, constant_like(entropy, c_.focal_gamma)) * entropy;
+      }
+      case Loss::plain: break;
+    }
     const bool classes = c_.task == Task::classify || c_.task == Task::segment;
-    return classes ? cross_entropy(y, target_, smoothing) : mse_loss(y, target_);
+    return classes ? cross_entropy(y, target_, c_.label_smoothing) : mse_loss(y, target_);
   }
 
   // In f16 the loss is scaled up and the gradients down again.
@@ -378,11 +389,14 @@ Step update_step(const StepConfig& c, const TensorType& x) {
   return {s.b().finish(), std::move(state)};
 }
 
-Step eval_step(const StepConfig& c, const TensorType& x, int64_t batch) {
+Step eval_step(const StepConfig& config, const TensorType& x, int64_t batch) {
+  StepConfig c = config;
+  c.loss = Loss::plain;
+  c.label_smoothing = 0;
   StepBuilder s(c, "eval", Mode::eval);
   s.read_averages();
   const Value y = s.logits(x, batch);
-  const Value losses = s.losses(y, 0);
+  const Value losses = s.losses(y);
   s.b().output(sum_all(losses), OutputKind::metric, "loss_sum");
   s.measure(y);
   std::vector<StateSpec> state = s.net().specs();

@@ -24,12 +24,21 @@ enum class Task {  // What a net learns.
   segment,         // y: u8 [B, H, W], a class per pixel; cross entropy
   restore,         // y: u8 [B, H, W, C], the image that x should be; the net's output is added to x; mean square
 };
+enum class Loss {  // What training makes small; evaluation measures the plain one always.
+  plain,           // of the task
+  focal,           // of classes: (1 - p)^focal_gamma times the cross entropy, p the probability of the true class
+  l1,              // of numbers and pixels: the distance
+  huber,           // of numbers and pixels: half the square up to huber_delta, a line beyond it
+};
 inline constexpr int64_t kMostMaskClasses = 32;  // whose meet and join are counted
 
 struct StepConfig {            // What the steps of a run are made from.
   Task task = Task::classify;  // what y is and which loss
   ModelConfig model;           // the network
   OptimizerConfig optimizer;   // and its updates
+  Loss loss = Loss::plain;     // of training
+  double focal_gamma = 2;
+  double huber_delta = 1;
   double label_smoothing = 0;
   double clip_norm = 0;
   double clip_value = 0;

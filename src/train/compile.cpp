@@ -34,6 +34,16 @@ TrainSchedule train_schedule(const Recipe& r, int64_t samples) {
   return s;
 }
 
+namespace {
+
+Loss loss_of(std::string_view name) {
+  if (name == "focal") return Loss::focal;
+  if (name == "l1") return Loss::l1;
+  return name == "huber" ? Loss::huber : Loss::plain;
+}
+
+}  // namespace
+
 StepConfig step_config(const Recipe& r, const DataSpec& data) {
   StepConfig c;
   c.task = r.data.target == "value"   ? Task::regress
@@ -88,6 +98,9 @@ StepConfig step_config(const Recipe& r, const DataSpec& data) {
     c.optimizer.groups.push_back({g.match, g.lr_scale, g.weight_decay, g.frozen});
   c.average = r.train.ema > 0 || r.train.swa_from > 0;
   c.sam = r.train.sam;
+  c.loss = loss_of(r.train.loss);
+  c.focal_gamma = r.train.focal_gamma;
+  c.huber_delta = r.train.huber_delta;
   c.label_smoothing = r.train.label_smoothing;
   c.clip_norm = r.train.clip_norm;
   c.clip_value = r.train.clip_value;

@@ -166,6 +166,9 @@ struct TrainRecipe {
   std::string update = "auto";
   double clip_norm = 0;
   double clip_value = 0;
+  std::string loss = "auto";
+  double focal_gamma = 2;
+  double huber_delta = 1;
   double label_smoothing = 0;
   double sam = 0;
   double ema = 0;

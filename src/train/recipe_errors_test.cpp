@@ -194,6 +194,10 @@ TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
        "a.toml:2:10: data.source: expected \"npy\" for model.family = \"bert\", got \"synthetic\""},
       {"[data]\nsource = \"synthetic\"\ntarget = \"value\"\n[train]\npatience = 2\nmonitor = \"accuracy\"",
        "a.toml:6:11: train.monitor: expected \"loss\" for data.target = \"value\", got \"accuracy\""},
+      {"[data]\nsource = \"synthetic\"\ntarget = \"value\"\n[train]\nloss = \"focal\"",
+       "a.toml:5:8: train.loss: expected \"mse\", \"l1\", \"huber\" or \"auto\" for data.target = \"value\", got "
+       "\"focal\""},
+      {"[train]\nloss = \"huber\"", "train.loss: expected \"cross_entropy\", \"focal\" or \"auto\""},
       {"[data]\nsource = \"text\"", "a.toml:2:10: data.source: expected images"},
       {"[model]\nfamily = \"gpt\"",
        "a.toml:2:10: data.source: expected \"text\" for model.family = \"gpt\", got \"fashion_mnist\""},

@@ -30,6 +30,7 @@ constexpr std::string_view kNorms[] = {"layer", "rms"};
 constexpr std::string_view kPositions[] = {"learned", "rotary"};
 constexpr std::string_view kMlps[] = {"gelu", "swiglu"};
 constexpr std::string_view kMonitors[] = {"loss", "accuracy"};
+constexpr std::string_view kLosses[] = {"auto", "cross_entropy", "focal", "mse", "l1", "huber"};
 constexpr std::string_view kUpdates[] = {"after_all", "at_gradient", "auto"};
 constexpr std::string_view kPrecisions[] = {"f32", "bf16", "f16"};
 constexpr std::string_view kOnNan[] = {"stop", "skip"};
@@ -78,6 +79,8 @@ bool has_own_values(const Recipe& r) { return is_own_data(r) && r.data.target ==
 constexpr KeyUse kOwnValues{has_own_values, "arrays of a program with data.target = \"value\""};
 constexpr KeyUse kCounted{[](const Recipe& r) { return (!reads(r, "text") && has_classes(r)) || has_own_values(r); },
                           "data other than text with data.target = \"class\" or \"mask\""};
+constexpr KeyUse kFocal{[](const Recipe& r) { return r.train.loss == "focal"; }, "train.loss = \"focal\""};
+constexpr KeyUse kHuber{[](const Recipe& r) { return r.train.loss == "huber"; }, "train.loss = \"huber\""};
 constexpr KeyUse kClasses{has_classes, "data.target = \"class\" or \"mask\""};
 constexpr KeyUse kSized{[](const Recipe& r) { return reads(r, "synthetic") || reads(r, "png") || is_own_data(r); },
                         "data.source = \"synthetic\" or \"png\""};
@@ -367,6 +370,11 @@ constexpr RecipeKey kKeys[] = {
     {KEY(train.clip_norm), kFree, kWhat, kAlways, range(0, kInfinity),
      "largest norm of all gradients together; 0: off"},
     {KEY(train.clip_value), kFree, kWhat, kAlways, range(0, kInfinity), "largest size of a gradient element; 0: off"},
+    {KEY(train.loss), kFree, kWhat, kAlways, one_of(kLosses),
+     "what training makes small: of classes cross_entropy (auto) or focal, of numbers and pixels mse (auto), l1 or "
+     "huber"},
+    {KEY(train.focal_gamma), kFree, kWhat, kFocal, range(0, 100), "how much less a sample counts that is known well"},
+    {KEY(train.huber_delta), kFree, kWhat, kHuber, above(0, 1e6), "distance from which on the loss is a line"},
     {KEY(train.label_smoothing), kFree, kWhat, kClasses, below(0, 1), "part of the target spread over all classes"},
     {KEY(train.sam), kFree, kWhat, kAlways, range(0, 100),
      "length of the step uphill from which the gradient is taken (sharpness-aware: twice the work); 0: off"},

@@ -50,6 +50,13 @@ void check_target(const Recipe& r, RuleReport& report) {
   if (source == "png" && r.data.shape[2] != 1 && r.data.shape[2] != 3) {
     report.fail({"data.shape"}, fmt::format("expected 1 or 3 channels of PNG files, got {}", r.data.shape[2]));
   }
+  const std::string_view loss = r.train.loss;
+  const bool classes = target == "class" || target == "mask";
+  if (loss != "auto" && classes != (loss == "cross_entropy" || loss == "focal")) {
+    report.fail({"train.loss", "data.target"},
+                fmt::format("expected {} or \"auto\" for data.target = \"{}\", got \"{}\"",
+                            classes ? "\"cross_entropy\", \"focal\"" : "\"mse\", \"l1\", \"huber\"", target, loss));
+  }
   if (r.train.monitor == "accuracy" && target != "class" && target != "mask") {
     report.fail({"train.monitor", "data.target"},
                 fmt::format("expected \"loss\" for data.target = \"{}\", got \"accuracy\"", target));
