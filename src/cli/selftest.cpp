@@ -90,7 +90,7 @@ bool run_card_test(const std::string& name, int64_t product, bool json) {
   return card["failures"].empty();
 }
 
-bool run_device_test(const std::string& name, const std::string& op, int64_t product, bool json) {
+bool run_device_test(const std::string& name, const std::string& op, bool ops_only, int64_t product, bool json) {
   const DeviceName device = parse_device_name(name);
   const Backend& backend = find_backend(device.backend);
   require_device(device);
@@ -115,7 +115,7 @@ bool run_device_test(const std::string& name, const std::string& op, int64_t pro
                    {"failures", o.failures}});
   if (!json) fmt::print("{}", to_text(report));
   // One op alone is asked for while a kernel is written: then the rest is in the way.
-  if (op.empty()) {
+  if (op.empty() && !ops_only) {
     if (!json) fmt::print("\ntraining of the recipes' tiny twins, against the cpu and a second time\n");
     for (const TrainingCheck& t : selftest_training(backend, {device.index, 0})) {
       ok = ok && t.ok();
@@ -150,7 +150,7 @@ void add_selftest(CLI::App& app, int& exit) {
   struct Options {
     std::string device = "cpu", op;
     int64_t product = 4096;
-    bool passes = false, card = false, json = false;
+    bool passes = false, card = false, ops_only = false, json = false;
   };
   auto o = std::make_shared<Options>();
   CLI::App* cmd =
@@ -160,6 +160,7 @@ void add_selftest(CLI::App& app, int& exit) {
   auto* product = cmd->add_option("--product", o->product, "cuda: side of the matrices whose products are timed")
                       ->check(CLI::Range(64, 32768))
                       ->excludes(op);
+  auto* ops_only = cmd->add_flag("--ops-only", o->ops_only, "Every op, but no training and no measurement");
   auto* card = cmd->add_flag("--card", o->card, "cuda: only the measurements: tensor cores, copies under computation")
                    ->excludes(op);
   cmd->add_flag("--passes", o->passes,
@@ -168,6 +169,7 @@ void add_selftest(CLI::App& app, int& exit) {
       ->excludes(card)
       ->excludes(product)
       ->excludes(op);
+  ops_only->excludes(card);
   cmd->add_flag("--json", o->json, "Print the result as JSON");
   cmd->footer(
       "Example: lathe selftest --device opencl; lathe selftest --passes\nExit code 70 when something does not hold.");
@@ -176,7 +178,7 @@ void add_selftest(CLI::App& app, int& exit) {
     if (product->count() > 0) require_card("--product", o->device);
     const bool ok = o->passes ? run_passes_test(o->json)
                     : o->card ? run_card_test(o->device, o->product, o->json)
-                              : run_device_test(o->device, o->op, o->product, o->json);
+                              : run_device_test(o->device, o->op, o->ops_only, o->product, o->json);
     if (!ok) exit = static_cast<int>(Exit::internal);
   });
 }
