@@ -105,6 +105,12 @@ const Batch& Loader::next() {
   return state.batch;
 }
 
+bool Loader::ready() {
+  const std::lock_guard lock(mutex_);
+  const State& state = states_[static_cast<size_t>(next_slot_)];
+  return running_ && state.phase == Phase::ready && !state.error;
+}
+
 void Loader::release(int slot) {
   const std::lock_guard lock(mutex_);
   LATHE_CHECK(slot >= 0 && slot < static_cast<int>(slots_.size()), "slot {}", slot);

@@ -63,6 +63,7 @@ class Loader {  // Fills slots with batches ahead of their use.
   // Waits for the next batch; it stays valid until release(). Throws what the source threw for a sample of this batch;
   // after that only start() goes on. One thread calls next(), release() and start().
   const Batch& next();
+  bool ready();            // next() would neither wait nor throw
   void release(int slot);  // its batch is no longer needed
 
   int64_t scratch_bytes() const;                             // held beside the slots

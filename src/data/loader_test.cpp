@@ -8,6 +8,7 @@
 #include <new>
 #include <numeric>
 #include <set>
+#include <thread>
 
 #include "base/error.h"
 #include "data/order.h"
@@ -201,6 +202,7 @@ TEST(Loader, HoldsSeveralBatchesAndReleasesInAnyOrder) {
   LoaderConfig config = kConfig;
   config.threads = 2;
   Loader loader(*source, config, staging.slots);
+  EXPECT_FALSE(loader.ready());
   loader.start(0);
   std::vector<Batch> held;
   for (size_t i = 0; i < 3; ++i) held.push_back(loader.next());
@@ -208,9 +210,13 @@ TEST(Loader, HoldsSeveralBatchesAndReleasesInAnyOrder) {
     EXPECT_EQ(content(*source, staging.slots[static_cast<size_t>(held[i].slot)], held[i]), expected[i]);
   }
   EXPECT_THROW(loader.next(), InternalError);
+  EXPECT_FALSE(loader.ready());
   for (size_t i : {2, 0, 1}) loader.release(held[i].slot);
   EXPECT_THROW(loader.release(0), InternalError);
   for (size_t i = 3; i < 6; ++i) {
+    for (int tries = 0; tries < 10000 && !loader.ready(); ++tries)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(loader.ready());
     const Batch& batch = loader.next();
     EXPECT_EQ(content(*source, staging.slots[static_cast<size_t>(batch.slot)], batch), expected[i]);
   }

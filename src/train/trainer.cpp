@@ -261,16 +261,20 @@ class Trainer {
     const int64_t count = c_.schedule.batches_in(step_);
     for (int64_t i = 0; i < count; ++i) {
       const data::Batch now = batch_;
-      const bool last = i + 1 == count;
+      const bool last = i + 1 == count, more = !last || step_ + 1 < c_.schedule.total_steps;
+      const auto take_next = [&] { batch_ = take_batch(last ? step_ + 1 : step_); };
+      // The next batch moves to the device while this one is computed with: given before the kernels if it is there, so
+      // that it is in time even when the device is as fast as the host; a batch that is not there must not hold them
+      // up. The update stages inputs of its own, and the device has two slots: then the next batch comes after it.
+      const bool early = more && !(last && update_) && loader_->ready();
+      if (early) take_next();
       give(program_of(now), now.slot, {.loss = true, .last = last && !update_});
       if (last && update_) {
-        // Slots are consumed in the order in which they were staged: the update comes before the next batch.
         executor_->stage(*update_, now.slot);
         give(*update_, now.slot, {.loss = false, .last = true});
       }
       queue_->give_back(now.slot);
-      // The next batch moves to the device while this one is computed with.
-      if (!last || step_ + 1 < c_.schedule.total_steps) batch_ = take_batch(last ? step_ + 1 : step_);
+      if (more && !early) take_next();
     }
   }
 
