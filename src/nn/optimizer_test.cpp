@@ -18,10 +18,11 @@ using Doubles = std::vector<double>;
 
 // One parameter on the f64 interpreter: gradients are given, the learning rate is 0.1.
 struct Bench {
-  explicit Bench(const OptimizerConfig& config, const Shape& shape, Doubles first, std::string name = "w")
+  explicit Bench(const OptimizerConfig& config, const Shape& shape, Doubles first, std::string name = "w",
+                 const FileLayout& file = {})
       : numel(static_cast<size_t>(shape.numel())) {
     Builder b("optimizer");
-    const StateSpec spec{name, {DType::f32, shape}, InputKind::param, Init::constant(0), {}, {}};
+    const StateSpec spec{name, {DType::f32, shape}, InputKind::param, Init::constant(0), file, {}};
     const Value p = b.input(spec.type, InputKind::param, name), g = b.input(spec.type, InputKind::batch, "g");
     const Value lr = b.input({DType::f32, {}}, InputKind::step, "lr"),
                 ok = b.input({DType::b8, {}}, InputKind::step, "ok");
@@ -224,6 +225,26 @@ TEST(Optimizer, EveryRuleFollowsItsFormula) {
       }
     }
   }
+}
+
+// Rows and columns are PyTorch's last two axes: here of a kernel of one input and one output channel (OHWI in memory),
+// and of a dense layer over an image (its columns are three axes of memory).
+TEST(Optimizer, AdafactorFactorsTheLastAxesOfFiles) {
+  const OptimizerConfig c = config_of(*find_optimizer("adafactor"));
+  Bench matrix(c, kMatrix, kFirst);
+  Bench kernel(c, {1, 2, 3, 1}, kFirst, "w", {{1, 2, 3, 1}, {0, 3, 1, 2}, {1, 1, 2, 3}});
+  Bench dense(c, kMatrix, kFirst, "w", {{2, 1, 3, 1}, {0, 3, 1, 2}, {2, 3}});
+  for (const Doubles& g : kGradients) {
+    const Doubles& expected = matrix.step(g);
+    EXPECT_EQ(kernel.step(g), expected);
+    EXPECT_EQ(dense.step(g), expected);
+  }
+  EXPECT_EQ(kernel.state.at("w.row_var"), matrix.state.at("w.row_var"));
+  EXPECT_EQ(kernel.state.at("w.col_var"), matrix.state.at("w.col_var"));
+  // Four kernels have four rows and columns each, not four in common.
+  Bench kernels(c, {2, 3, 3, 2}, Doubles(36, 0.5), "w", {{2, 3, 3, 2}, {0, 3, 1, 2}, {2, 2, 3, 3}});
+  EXPECT_EQ(kernels.state.at("w.row_var").size(), 12u);
+  EXPECT_EQ(kernels.state.at("w.col_var").size(), 12u);
 }
 
 TEST(Optimizer, RefusedStepsLeaveNoTrace) {

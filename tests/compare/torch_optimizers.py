@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torch.optim import lr_scheduler as schedules
 from torch.optim.swa_utils import AveragedModel
 
-from cases import COMMON, FASHION, RECIPES, TEXT, data_of
+from cases import COLOUR, COMMON, FASHION, RECIPES, TEXT, data_of
 from lathe_run import Run, fresh, seal
 from models import build
 
@@ -27,6 +27,7 @@ STEPS = 20
 # Largest relative distance from the f64 run: the first number, or FACTOR times PyTorch's own, but never the second.
 TOLERANCE = {"loss": (1e-5, 2e-3), "weights": (1e-4, 5e-2), "average": (1e-4, 5e-2)}
 MLP = FASHION | {"model.family": "mlp", "model.hidden": [64, 48]}
+CNN = COLOUR | {"model.family": "cnn", "model.channels": [8, 6], "model.dense": 16, "model.batch_norm": False}
 GPT = TEXT | {"model.layers": 2, "model.heads": 4, "model.width": 32, "model.sequence": 16, "train.batch_size": 16, "train.clip_norm": 0.0}
 
 
@@ -72,24 +73,29 @@ def lamb(p, g, state, group, step):
 
 
 class MuonAndAdamw:
-    """Muon for matrices, AdamW for vectors and embeddings. PyTorch iterates in bf16: here in the type of the weights."""
+    """Muon for matrices, AdamW for vectors and embeddings. PyTorch iterates in bf16: here in the type of the weights.
+    PyTorch's takes matrices alone; Lathe takes a kernel as the matrix of axis 0 by all others, and so does this."""
 
     def __init__(self, groups, lr, dtype, tables):
         optim._muon.torch = types.SimpleNamespace(**{**vars(torch), "bfloat16": dtype})
         rest = [p for g in groups for p in g["params"] if p.dim() < 2 or any(p is t for t in tables)]
         matrices = [p for g in groups for p in g["params"] if not any(p is r for r in rest)]
         decay = groups[0]["weight_decay"]
-        self.muon = optim.Muon(matrices, lr=lr, weight_decay=decay, momentum=0.95, adjust_lr_fn="match_rms_adamw")
+        self.kernels = [(p, torch.nn.Parameter(p.detach().flatten(1))) for p in matrices]  # views of the weights
+        self.muon = optim.Muon([m for _, m in self.kernels], lr=lr, weight_decay=decay, momentum=0.95, adjust_lr_fn="match_rms_adamw")
         self.adamw = optim.AdamW([{"params": [p for p in rest if p.dim() >= 2], "weight_decay": decay},
                                   {"params": [p for p in rest if p.dim() < 2], "weight_decay": 0.0}],
                                  lr=lr, betas=(0.9, 0.95))
         self.param_groups = self.muon.param_groups + self.adamw.param_groups
 
     def zero_grad(self):
-        self.muon.zero_grad()
+        for p, _ in self.kernels:
+            p.grad = None
         self.adamw.zero_grad()
 
     def step(self):
+        for p, matrix in self.kernels:
+            matrix.grad = p.grad.flatten(1)
         self.muon.step()
         self.adamw.step()
 
@@ -130,6 +136,19 @@ CASES = {
     "lamb": (MLP | {"optimizer.lr": 0.01, "optimizer.weight_decay": 0.05}, formula(lamb), None),
     "muon": (MLP | {"optimizer.lr": 0.005, "optimizer.weight_decay": 0.05}, MuonAndAdamw, None),
     "muon_gpt": (GPT | {"optimizer.name": "muon", "optimizer.lr": 0.003, "optimizer.weight_decay": 0.1}, MuonAndAdamw, None),
+    # Weights of four axes, and a dense layer over an image.
+    "cnn_sgd": (CNN | {"optimizer.lr": 0.1, "optimizer.weight_decay": 0.01}, of_torch(optim.SGD, momentum=0.9), None),
+    "cnn_sgdw": (CNN | {"optimizer.lr": 0.05, "optimizer.weight_decay": 0.05}, formula(sgdw), None),
+    "cnn_adam": (CNN | {"optimizer.lr": 0.002, "optimizer.weight_decay": 0.01}, of_torch(optim.Adam), None),
+    "cnn_adamw": (CNN | {"optimizer.lr": 0.002, "optimizer.weight_decay": 0.05}, of_torch(optim.AdamW), None),
+    "cnn_adamax": (CNN | {"optimizer.lr": 0.002, "optimizer.weight_decay": 0.01}, of_torch(optim.Adamax), None),
+    "cnn_rmsprop": (CNN | {"optimizer.lr": 0.001, "optimizer.weight_decay": 0.01}, of_torch(optim.RMSprop), None),
+    "cnn_adagrad": (CNN | {"optimizer.lr": 0.02, "optimizer.weight_decay": 0.01}, of_torch(optim.Adagrad), None),
+    "cnn_adafactor": (CNN | {"optimizer.lr": 0.02, "optimizer.weight_decay": 0.05}, of_torch(optim.Adafactor), None),
+    "cnn_lion": (CNN | {"optimizer.lr": 0.0005, "optimizer.weight_decay": 0.5}, formula(lion), None),
+    "cnn_lars": (CNN | {"optimizer.lr": 5.0, "optimizer.weight_decay": 0.01}, formula(lars), None),
+    "cnn_lamb": (CNN | {"optimizer.lr": 0.01, "optimizer.weight_decay": 0.05}, formula(lamb), None),
+    "cnn_muon": (CNN | {"optimizer.lr": 0.005, "optimizer.weight_decay": 0.05}, MuonAndAdamw, None),
     "ema": (MLP | {"optimizer.name": "adamw", "optimizer.lr": 0.002, "train.ema": 0.8}, of_torch(optim.AdamW), None),
     "lookahead": (MLP | {"optimizer.name": "sgd", "optimizer.lr": 0.05, "optimizer.lookahead": 4, "optimizer.lookahead_alpha": 0.6},
                   of_torch(optim.SGD, momentum=0.9), None),
@@ -158,7 +177,7 @@ def first_state(keys, model, tables):
         if "optimizer.groups" in keys and tensor == "fc1.weight":
             continue
         if name == "adafactor":
-            new = {"row_var": (p.shape[0], 1), "col_var": (1, p.shape[1])} if p.dim() > 1 else {"variance": p.shape}
+            new = {"row_var": (*p.shape[:-1], 1), "col_var": (*p.shape[:-2], 1, p.shape[-1])} if p.dim() > 1 else {"variance": p.shape}
         else:
             kinds = MOMENTS.get(name) or (["momentum_buffer"] if p.dim() > 1 and not any(p is t for t in tables) else MOMENTS["adamw"])
             kinds = kinds + (["grad_avg", "momentum_buffer"] if keys.get("optimizer.centered") else [])
@@ -256,7 +275,7 @@ def distances(a, b, start):
 def compare(name):
     folder = fresh(ARGS.directory.resolve() / "optimizers" / name)
     keys, make, schedule = CASES[name]
-    keys = {"optimizer.name": name, "schedule.name": "constant", "optimizer.weight_decay": 0.0} | keys
+    keys = {"optimizer.name": name.removeprefix("cnn_"), "schedule.name": "constant", "optimizer.weight_decay": 0.0} | keys
     keys = OWN[keys["optimizer.name"]] | ({} if keys["schedule.name"] == "one_cycle" else {"schedule.warmup_steps": 0}) | keys
     data = data_of(keys, folder)
     start_model = lambda: build(keys, data.shape, data.classes, seed=11)  # noqa: E731

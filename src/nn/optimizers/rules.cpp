@@ -13,12 +13,12 @@ Value ParamUpdate::state(std::string_view suffix) {
       {spec.name + "." + std::string(suffix), spec.type, InputKind::optimizer, Init::constant(0), spec.file, {}});
 }
 
-Value ParamUpdate::state(std::string_view suffix, const Shape& shape) {
+Value ParamUpdate::state(std::string_view suffix, const FileLayout& file) {
   return o_.new_state({spec.name + "." + std::string(suffix),
-                       {spec.type.dtype, shape},
+                       {spec.type.dtype, Shape(file.view)},
                        InputKind::optimizer,
                        Init::constant(0),
-                       {},
+                       file,
                        {}});
 }
 

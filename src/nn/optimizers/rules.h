@@ -24,9 +24,9 @@ class ParamUpdate {
 
   ParamUpdate(Optimizer& o, const StateSpec& s, Value accept) : c(o.config_), spec(s), o_(o), accept_(accept) {}
 
-  // State of this parameter, of its shape or another; starts at zero.
+  // State of this parameter, of its shape or (in memory) of the layout's view; starts at zero.
   Value state(std::string_view suffix);
-  Value state(std::string_view suffix, const Shape&);
+  Value state(std::string_view suffix, const FileLayout&);
   Value copy_of_first_value(std::string_view suffix);  // state that starts as the parameter starts
   Value set(Value state, Value now);                   // the state after the step; gated
 
