@@ -18,7 +18,7 @@ struct AdaptivePoolParams {
 Value adaptive_avg_pool(Value x, int64_t size_h, int64_t size_w);
 Value adaptive_max_pool(Value x, int64_t size_h, int64_t size_w);
 Value global_avg_pool(Value x);  // [N, H, W, C] -> [N, C]
-Value global_max_pool(Value x);
+Value global_max_pool(Value x);  // likewise
 extern const OpDef adaptive_avg_pool_op;
 extern const OpDef adaptive_max_pool_op;
 

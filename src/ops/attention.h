@@ -10,8 +10,8 @@
 namespace lathe {
 
 struct AttentionParams {
-  bool causal = false;
-  double scale = 1;
+  bool causal = false;  // position t sees positions 0..t alone
+  double scale = 1;     // of the scores before softmax
   template <class F>
   static void fields(F&& f) {
     f("causal", &AttentionParams::causal);

@@ -9,15 +9,15 @@
 namespace lathe {
 
 struct BatchNormParams {
-  double eps = 1e-5;
+  double eps = 1e-5;  // added to the variance
   template <class F>
   static void fields(F&& f) {
     f("eps", &BatchNormParams::eps);
   }
 };
 
-struct BatchNormResult {
-  Value y, mean, var;
+struct BatchNormResult {  // What batch_norm gives.
+  Value y, mean, var;     // the normalised batch, and the statistics of each channel
 };
 BatchNormResult batch_norm(Value x, Value gamma, Value beta, double eps = 1e-5);
 extern const OpDef batch_norm_op;

@@ -8,7 +8,7 @@
 namespace lathe {
 
 struct BceLossParams {
-  double pos_weight = 1;
+  double pos_weight = 1;  // weight of positive targets
   template <class F>
   static void fields(F&& f) {
     f("pos_weight", &BceLossParams::pos_weight);
@@ -17,7 +17,7 @@ struct BceLossParams {
 
 struct FocalLossParams {
   double alpha = 0.25;  // weight of positive targets, 1 - alpha that of negative ones
-  double gamma = 2;
+  double gamma = 2;     // how fast the weight of easy elements falls
   template <class F>
   static void fields(F&& f) {
     f("alpha", &FocalLossParams::alpha);

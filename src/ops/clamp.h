@@ -6,7 +6,7 @@
 namespace lathe {
 
 struct ClampParams {
-  double lo = 0, hi = 1;
+  double lo = 0, hi = 1;  // the bounds, both included
   template <class F>
   static void fields(F&& f) {
     f("lo", &ClampParams::lo);

@@ -12,7 +12,7 @@
 namespace lathe {
 
 struct Conv1dParams {
-  int64_t stride = 1, pad_left = 0, pad_right = 0, dilation = 1, groups = 1;
+  int64_t stride = 1, pad_left = 0, pad_right = 0, dilation = 1, groups = 1;  // as of conv2d, along one axis
   template <class F>
   static void fields(F&& f) {
     f("stride", &Conv1dParams::stride);
@@ -24,10 +24,10 @@ struct Conv1dParams {
 };
 
 struct Conv3dParams {
-  Ints stride = {1, 1, 1};  // depth, height, width
-  Ints pad = {0, 0, 0};     // on both sides
-  Ints dilation = {1, 1, 1};
-  int64_t groups = 1;
+  Ints stride = {1, 1, 1};    // depth, height, width
+  Ints pad = {0, 0, 0};       // on both sides
+  Ints dilation = {1, 1, 1};  // distance of taps
+  int64_t groups = 1;         // channels are convolved within their group
   template <class F>
   static void fields(F&& f) {
     f("stride", &Conv3dParams::stride);
@@ -38,9 +38,9 @@ struct Conv3dParams {
 };
 
 struct ConvTransposeParams {
-  Ints stride, pad, dilation,
-      extra;  // one number for each axis; empty: 1, 0, 1, 0. pad: of the convolution, both sides
-  int64_t groups = 1;
+  Ints stride, dilation;  // one number for each axis; empty: 1
+  Ints pad, extra;        // likewise, empty: 0; pad is that of the convolution, on both sides
+  int64_t groups = 1;     // channels are convolved within their group
   template <class F>
   static void fields(F&& f) {
     f("stride", &ConvTransposeParams::stride);

@@ -11,11 +11,11 @@
 namespace lathe {
 
 struct Conv2dParams {
-  int64_t stride_h = 1, stride_w = 1;
-  int64_t pad_top = 0, pad_bottom = 0, pad_left = 0, pad_right = 0;
-  int64_t dilation_h = 1, dilation_w = 1;
-  int64_t groups = 1;
-  int64_t size_h = 0, size_w = 0;  // see above; 0 for conv2d
+  int64_t stride_h = 1, stride_w = 1;                                // steps between output pixels
+  int64_t pad_top = 0, pad_bottom = 0, pad_left = 0, pad_right = 0;  // rows and columns of zeros around x
+  int64_t dilation_h = 1, dilation_w = 1;                            // distance of taps
+  int64_t groups = 1;                                                // channels are convolved within their group
+  int64_t size_h = 0, size_w = 0;                                    // see above; 0 for conv2d
   template <class F>
   static void fields(F&& f) {
     f("stride_h", &Conv2dParams::stride_h);
@@ -35,25 +35,25 @@ struct Conv2dParams {
 // Sizes of one convolution, the same for all three ops. Output pixel (oh, ow) and tap (kh, kw) meet at
 // x[oh * stride_h - pad_top + kh * dilation_h][ow * stride_w - pad_left + kw * dilation_w]; outside x is 0.
 struct ConvGeometry {
-  int64_t batch, in_h, in_w, in_c;
-  int64_t out_h, out_w, out_c;
-  int64_t kernel_h, kernel_w;
-  int64_t groups, group_in, group_out;  // channels of one group
-  int64_t stride_h, stride_w, pad_top, pad_left, dilation_h, dilation_w;
+  int64_t batch, in_h, in_w, in_c;                                        // of x
+  int64_t out_h, out_w, out_c;                                            // of y
+  int64_t kernel_h, kernel_w;                                             // taps
+  int64_t groups, group_in, group_out;                                    // channels of one group
+  int64_t stride_h, stride_w, pad_top, pad_left, dilation_h, dilation_w;  // as in the parameters
 
-  double flops() const {
+  double flops() const {  // of one convolution
     return 2.0 * static_cast<double>(batch * out_h * out_w) *
            static_cast<double>(out_c * group_in * kernel_h * kernel_w);
   }
-  Shape x() const { return {batch, in_h, in_w, in_c}; }
-  Shape w() const { return {out_c, kernel_h, kernel_w, group_in}; }
-  Shape y() const { return {batch, out_h, out_w, out_c}; }
+  Shape x() const { return {batch, in_h, in_w, in_c}; }              // N H W C
+  Shape w() const { return {out_c, kernel_h, kernel_w, group_in}; }  // O KH KW C/groups
+  Shape y() const { return {batch, out_h, out_w, out_c}; }           // N OH OW O
 };
 
 // UserError where shapes and parameters do not fit.
 ConvGeometry conv_geometry(const Shape& x, const Shape& w, const Conv2dParams&);
-ConvGeometry conv_geometry_dx(const Shape& dy, const Shape& w, const Conv2dParams&);
-ConvGeometry conv_geometry_dw(const Shape& x, const Shape& dy, const Conv2dParams&);
+ConvGeometry conv_geometry_dx(const Shape& dy, const Shape& w, const Conv2dParams&);  // of conv2d_dx
+ConvGeometry conv_geometry_dw(const Shape& x, const Shape& dy, const Conv2dParams&);  // of conv2d_dw
 
 Value conv2d(Value x, Value w, Conv2dParams);
 Value conv2d_dx(Value dy, Value w, Conv2dParams, int64_t in_h, int64_t in_w);

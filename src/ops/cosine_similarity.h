@@ -7,7 +7,7 @@
 namespace lathe {
 
 struct CosineSimilarityParams {
-  double eps = 1e-8;
+  double eps = 1e-8;  // least length
   template <class F>
   static void fields(F&& f) {
     f("eps", &CosineSimilarityParams::eps);
@@ -15,7 +15,7 @@ struct CosineSimilarityParams {
 };
 
 struct CosineLossParams {
-  double margin = 0;
+  double margin = 0;  // similarity that pairs of different things may have
   template <class F>
   static void fields(F&& f) {
     f("margin", &CosineLossParams::margin);

@@ -10,7 +10,7 @@
 namespace lathe {
 
 struct CtcLossParams {
-  int64_t blank = 0;
+  int64_t blank = 0;  // the class that stands for nothing
   template <class F>
   static void fields(F&& f) {
     f("blank", &CtcLossParams::blank);

@@ -7,9 +7,9 @@
 namespace lathe {
 
 struct ScanParams {
-  int64_t axis = 0;  // not negative
-  bool exclusive = false;
-  bool reverse = false;
+  int64_t axis = 0;        // not negative
+  bool exclusive = false;  // an element is not part of its own sum
+  bool reverse = false;    // from the end
   template <class F>
   static void fields(F&& f) {
     f("axis", &ScanParams::axis);

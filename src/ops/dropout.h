@@ -8,8 +8,8 @@
 namespace lathe {
 
 struct DropoutParams {
-  double rate = 0;  // [0, 1)
-  int64_t stream = 0;
+  double rate = 0;     // [0, 1)
+  int64_t stream = 0;  // as of random_uniform
   template <class F>
   static void fields(F&& f) {
     f("rate", &DropoutParams::rate);

@@ -6,7 +6,7 @@
 namespace lathe {
 
 struct EluParams {
-  double alpha = 1;
+  double alpha = 1;  // -alpha is the limit for small x
   template <class F>
   static void fields(F&& f) {
     f("alpha", &EluParams::alpha);

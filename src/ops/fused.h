@@ -14,8 +14,8 @@
 namespace lathe {
 
 struct FusedParams {
-  std::string kind;
-  GraphPtr body;
+  std::string kind;  // which shape of body, for kernels: see above
+  GraphPtr body;     // what is computed
   template <class F>
   static void fields(F&& f) {
     f("kind", &FusedParams::kind);

@@ -10,7 +10,7 @@
 namespace lathe {
 
 struct RmsNormParams {
-  double eps = 1e-6;
+  double eps = 1e-6;  // added to the mean square
   template <class F>
   static void fields(F&& f) {
     f("eps", &RmsNormParams::eps);
@@ -18,8 +18,8 @@ struct RmsNormParams {
 };
 
 struct GroupNormParams {
-  int64_t groups = 1;
-  double eps = 1e-5;
+  int64_t groups = 1;  // divides the channels
+  double eps = 1e-5;   // added to the variance
   template <class F>
   static void fields(F&& f) {
     f("groups", &GroupNormParams::groups);
@@ -28,7 +28,7 @@ struct GroupNormParams {
 };
 
 struct InstanceNormParams {
-  double eps = 1e-5;
+  double eps = 1e-5;  // added to the variance
   template <class F>
   static void fields(F&& f) {
     f("eps", &InstanceNormParams::eps);
@@ -36,7 +36,7 @@ struct InstanceNormParams {
 };
 
 struct L2NormalizeParams {
-  double eps = 1e-12;
+  double eps = 1e-12;  // least length
   template <class F>
   static void fields(F&& f) {
     f("eps", &L2NormalizeParams::eps);

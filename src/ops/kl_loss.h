@@ -7,7 +7,7 @@
 namespace lathe {
 
 struct KlLossParams {
-  bool log_target = false;
+  bool log_target = false;  // the target is logarithms of probabilities
   template <class F>
   static void fields(F&& f) {
     f("log_target", &KlLossParams::log_target);

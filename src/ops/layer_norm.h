@@ -8,7 +8,7 @@
 namespace lathe {
 
 struct LayerNormParams {
-  double eps = 1e-5;
+  double eps = 1e-5;  // added to the variance
   template <class F>
   static void fields(F&& f) {
     f("eps", &LayerNormParams::eps);

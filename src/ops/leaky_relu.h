@@ -6,7 +6,7 @@
 namespace lathe {
 
 struct LeakyReluParams {
-  double slope = 0.01;
+  double slope = 0.01;  // of negative x
   template <class F>
   static void fields(F&& f) {
     f("slope", &LeakyReluParams::slope);

@@ -9,8 +9,8 @@
 
 namespace lathe {
 
-struct LstmState {
-  Value h, c;
+struct LstmState {  // State of an LSTM.
+  Value h, c;       // what the cell says, and what it remembers: [B, H]
 };
 LstmState lstm_cell(Value x, LstmState, Value w_x, Value w_h, Value b);
 Value gru_cell(Value x, Value h, Value w_x, Value w_h, Value b_x, Value b_h);

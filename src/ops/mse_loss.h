@@ -7,7 +7,7 @@
 namespace lathe {
 
 struct HuberLossParams {
-  double delta = 1;
+  double delta = 1;  // distance at which the square becomes a line
   template <class F>
   static void fields(F&& f) {
     f("delta", &HuberLossParams::delta);

@@ -6,8 +6,8 @@
 namespace lathe {
 
 struct OneHotParams {
-  int64_t classes = 1;
-  DType dtype = DType::f32;
+  int64_t classes = 1;       // size of the new last axis
+  DType dtype = DType::f32;  // of the result
   template <class F>
   static void fields(F&& f) {
     f("classes", &OneHotParams::classes);

@@ -7,10 +7,10 @@
 namespace lathe {
 
 struct PadParams {
-  Ints low;
-  Ints high;
-  Ints interior;  // elements inserted between neighbours
-  double value = 0;
+  Ints low;          // elements before the first, for each axis
+  Ints high;         // likewise after the last
+  Ints interior;     // elements inserted between neighbours
+  double value = 0;  // of the new elements
   template <class F>
   static void fields(F&& f) {
     f("low", &PadParams::low);

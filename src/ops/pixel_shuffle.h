@@ -7,7 +7,7 @@
 namespace lathe {
 
 struct PixelShuffleParams {
-  int64_t factor = 1;
+  int64_t factor = 1;  // by which height and width grow, or shrink
   template <class F>
   static void fields(F&& f) {
     f("factor", &PixelShuffleParams::factor);

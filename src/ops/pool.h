@@ -6,8 +6,8 @@
 namespace lathe {
 
 struct PoolParams {
-  int64_t kernel_h = 1, kernel_w = 1;
-  int64_t stride_h = 1, stride_w = 1;
+  int64_t kernel_h = 1, kernel_w = 1;                                // size of a window
+  int64_t stride_h = 1, stride_w = 1;                                // steps between windows
   int64_t pad_top = 0, pad_bottom = 0, pad_left = 0, pad_right = 0;  // each less than the kernel
   int64_t size_h = 0, size_w = 0;  // avg_pool_grad: height and width of x; 0 for the others
   template <class F>
@@ -28,11 +28,11 @@ struct PoolParams {
 // Window (oh, ow) covers x[oh * stride_h - pad_top + (0 .. kernel_h - 1)][ow * stride_w - pad_left + ...]; every window
 // holds at least one element of x.
 struct PoolGeometry {
-  int64_t batch, in_h, in_w, channels;
-  int64_t out_h, out_w;
-  int64_t kernel_h, kernel_w, stride_h, stride_w, pad_top, pad_left;
-  Shape x() const { return {batch, in_h, in_w, channels}; }
-  Shape y() const { return {batch, out_h, out_w, channels}; }
+  int64_t batch, in_h, in_w, channels;                                // of x
+  int64_t out_h, out_w;                                               // of y
+  int64_t kernel_h, kernel_w, stride_h, stride_w, pad_top, pad_left;  // as in the parameters
+  Shape x() const { return {batch, in_h, in_w, channels}; }           // N H W C
+  Shape y() const { return {batch, out_h, out_w, channels}; }         // N OH OW C
 };
 
 // UserError where shape and parameters do not fit; `op` names the op in it.
@@ -40,10 +40,10 @@ PoolGeometry pool_geometry(const char* op, const Shape& x, const PoolParams&);
 
 // Test cases of the family.
 struct PoolSample {
-  const char* label;
-  Shape x;
-  PoolParams p;
+  const char* label;  // names the case
+  Shape x;            // of the images
+  PoolParams p;       // of the op
 };
-std::vector<PoolSample> pool_samples();
+std::vector<PoolSample> pool_samples();  // for every op of the family
 
 }  // namespace lathe

@@ -10,9 +10,9 @@
 namespace lathe {
 
 struct RandomBernoulliParams {
-  int64_t stream = 0;
-  Ints shape;  // one index for each of the first axis
-  double rate = 0.5;
+  int64_t stream = 0;  // as of random_uniform
+  Ints shape;          // one index for each of the first axis
+  double rate = 0.5;   // of ones
   template <class F>
   static void fields(F&& f) {
     f("stream", &RandomBernoulliParams::stream);
@@ -22,8 +22,8 @@ struct RandomBernoulliParams {
 };
 
 struct RandomIntegerParams {
-  int64_t stream = 0;
-  Ints shape;
+  int64_t stream = 0;      // as of random_uniform
+  Ints shape;              // one index for each of the first axis
   int64_t lo = 0, hi = 2;  // hi - lo <= 2^24
   template <class F>
   static void fields(F&& f) {
@@ -35,7 +35,7 @@ struct RandomIntegerParams {
 };
 
 struct RandomCategoricalParams {
-  int64_t stream = 0;
+  int64_t stream = 0;  // as of random_uniform
   template <class F>
   static void fields(F&& f) {
     f("stream", &RandomCategoricalParams::stream);

@@ -19,7 +19,7 @@ struct ResizeNearestParams {
 
 struct ResizeBilinearParams {
   int64_t size_h = 1, size_w = 1;  // of the output
-  bool align_corners = false;
+  bool align_corners = false;      // corner pixels lie on each other
   template <class F>
   static void fields(F&& f) {
     f("size_h", &ResizeBilinearParams::size_h);

@@ -8,7 +8,7 @@
 namespace lathe {
 
 struct RotaryParams {
-  double base = 10000;
+  double base = 10000;  // of the wave lengths
   template <class F>
   static void fields(F&& f) {
     f("base", &RotaryParams::base);

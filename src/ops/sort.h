@@ -10,7 +10,7 @@
 namespace lathe {
 
 struct SortParams {
-  bool descending = false;
+  bool descending = false;  // the largest first
   template <class F>
   static void fields(F&& f) {
     f("descending", &SortParams::descending);
@@ -18,8 +18,8 @@ struct SortParams {
 };
 
 struct TopKParams {
-  int64_t k = 1;
-  bool largest = true;
+  int64_t k = 1;        // how many
+  bool largest = true;  // else the smallest
   template <class F>
   static void fields(F&& f) {
     f("k", &TopKParams::k);
@@ -27,8 +27,8 @@ struct TopKParams {
   }
 };
 
-struct Sorted {
-  Value values, indices;
+struct Sorted {           // Elements in order.
+  Value values, indices;  // the elements, and where each was (i32)
 };
 Value arg_sort(Value x, bool descending = false);
 Sorted sort(Value x, bool descending = false);

@@ -14,8 +14,8 @@ struct TileParams {
 };
 
 struct RepeatParams {
-  int64_t axis = 0;  // not negative
-  int64_t times = 1;
+  int64_t axis = 0;   // not negative
+  int64_t times = 1;  // how often each element is repeated
   template <class F>
   static void fields(F&& f) {
     f("axis", &RepeatParams::axis);

@@ -9,7 +9,7 @@
 namespace lathe {
 
 struct PairwiseDistanceParams {
-  double eps = 1e-6;
+  double eps = 1e-6;  // added to each difference
   template <class F>
   static void fields(F&& f) {
     f("eps", &PairwiseDistanceParams::eps);
@@ -17,7 +17,7 @@ struct PairwiseDistanceParams {
 };
 
 struct MarginParams {
-  double margin = 1;
+  double margin = 1;  // distance beyond which there is no loss
   template <class F>
   static void fields(F&& f) {
     f("margin", &MarginParams::margin);

@@ -7,9 +7,9 @@
 namespace lathe {
 
 struct VarianceParams {
-  Ints axes;  // ascending, not negative
-  bool keep_dims = false;
-  int64_t correction = 0;
+  Ints axes;               // ascending, not negative
+  bool keep_dims = false;  // the axes stay, with size 1
+  int64_t correction = 0;  // subtracted from the count
   template <class F>
   static void fields(F&& f) {
     f("axes", &VarianceParams::axes);

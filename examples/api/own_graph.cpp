@@ -1,0 +1,61 @@
+// A graph of one's own on a device, without a recipe: a convolution learns to spell a signal by the CTC loss.
+#include <lathe/lathe.h>
+
+#include <cstdio>
+#include <random>
+
+using namespace lathe;
+
+constexpr int64_t kBatch = 16, kFrames = 24, kLabels = 4, kClasses = 5;  // class 0: no label
+
+// One step: loss and new weights from samples and old weights.
+Graph make_step() {
+  Builder b("step");
+  const Value x = b.input({DType::f32, {kBatch, kFrames, kClasses}}, InputKind::batch, "x");
+  const Value labels = b.input({DType::i32, {kBatch, kLabels}}, InputKind::batch, "labels");
+  const Value w1 = b.input({DType::f32, {16, 3, kClasses}}, InputKind::param, "w1");
+  const Value w2 = b.input({DType::f32, {kClasses, 1, 16}}, InputKind::param, "w2");
+  const Value hidden = leaky_relu(conv1d(x, w1, {.pad_left = 1, .pad_right = 1}));
+  const Value scores = log_softmax(conv1d(hidden, w2, {}));
+  const auto each = [&](double v) { return full(b, {DType::i32, {kBatch}}, v); };
+  const Value loss = reduce_mean(ctc_loss(scores, labels, each(kFrames), each(kLabels)), {0});
+  const Value weights[] = {w1, w2};
+  const Values slopes = grad(loss, weights);
+  b.output(loss, OutputKind::result, "loss");
+  for (size_t i = 0; i < slopes.size(); ++i) b.update(weights[i], weights[i] - clamp(slopes[i], -1, 1) * 0.2);
+  return b.finish();
+}
+
+int main() try {
+  const Backend& backend = find_backend("cpu");
+  const std::unique_ptr<Device> device = backend.open({});
+  const Graph graph = run_pipeline(make_step(), {.target = device->target()});
+  const ProgramSet set = plan({graph}, device->target(), backend.kernels());
+  device->allocate(set.segments);
+  BoundProgram program(*device, set.programs[0]);
+
+  std::mt19937 random(1);
+  std::vector<HostTensor> in;
+  for (const Port& p : set.programs[0].inputs)
+    in.push_back({p.type, std::vector<double>(static_cast<size_t>(p.type.numel()))});
+  for (size_t i = 2; i < in.size(); ++i)
+    for (double& v : in[i].data) v = std::uniform_real_distribution(-0.3, 0.3)(random);
+  double first = 0, loss = 0;
+  for (int step = 0; step < 300; ++step) {
+    for (double& v : in[0].data) v = std::normal_distribution(0.0, 0.3)(random);
+    for (size_t i = 0; i < in[1].data.size(); ++i) {  // a label lasts for two frames somewhere in its six
+      const size_t label = 1 + random() % (kClasses - 1), frame = i * (kFrames / kLabels) + random() % 4;
+      in[1].data[i] = static_cast<double>(label);
+      for (const size_t at : {frame, frame + 1}) in[0].data[at * kClasses + label] += 2;
+    }
+    const std::vector<HostTensor> out = program.run(in);
+    loss = out[0].data[0];
+    if (step == 0) first = loss;
+    for (size_t i = 1; i < out.size(); ++i) in[i + 1].data = out[i].data;
+  }
+  std::printf("loss %.2f, after 300 steps %.2f\n", first, loss);
+  return loss < 0.1 * first ? 0 : 1;
+} catch (const Error& e) {
+  std::fprintf(stderr, "%s\n", e.what());
+  return static_cast<int>(e.exit_code());
+}
