@@ -1,4 +1,12 @@
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/command.h"
 
@@ -90,8 +98,84 @@ bool run_card_test(const std::string& name, int64_t product, bool json) {
   return card["failures"].empty();
 }
 
+Json train_twins(const DeviceName& device) {
+  Json runs = Json::array();
+  for (const TrainingCheck& t : selftest_training(find_backend(device.backend), {device.index, 0}))
+    runs.push_back({{"recipe", t.recipe},
+                    {"ok", t.ok()},
+                    {"loss_error", t.loss_error},
+                    {"norm_error", t.norm_error},
+                    {"update_error", t.update_error},
+                    {"drift", t.drift},
+                    {"repeats", t.repeats},
+                    {"failure", t.failure},
+                    {"text", fmt::format("{} steps: {}", t.steps, to_text(t))}});
+  return runs;
+}
+
+// Almost all of the time of an OpenCL device is its compiler's, which takes one kernel at a time in a process: there
+// the training of the twins goes on beside the ops, in a process of its own. To be made before a device is opened.
+class TwinsTraining {
+ public:
+  explicit TwinsTraining(const DeviceName& device) : device_(device) {
+    if (device.backend != "opencl" || pipe(ends_) != 0) return;
+    std::fflush(nullptr);
+    child_ = fork();
+    if (child_ != 0) {
+      close(ends_[1]);
+      return;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    std::string text;
+    try {
+      text = train_twins(device).dump();
+    } catch (const std::exception& e) {
+      text = Json{{"error", e.what()}}.dump();
+    }
+    for (size_t at = 0; at < text.size();) {
+      const ssize_t n = write(ends_[1], text.data() + at, text.size() - at);
+      if (n <= 0) std::exit(1);
+      at += static_cast<size_t>(n);
+    }
+    std::exit(0);  // and not _exit: the kernels' files are put in order at the end of a process
+  }
+  ~TwinsTraining() {
+    if (child_ <= 0) return;
+    kill(child_, SIGKILL);  // the parent gives up
+    waitpid(child_, nullptr, 0);
+  }
+  TwinsTraining(const TwinsTraining&) = delete;
+  TwinsTraining& operator=(const TwinsTraining&) = delete;
+
+  Json result() {
+    if (child_ <= 0) return train_twins(device_);
+    std::string text;
+    char part[4096];
+    for (ssize_t n; (n = read(ends_[0], part, sizeof part)) > 0;) text.append(part, static_cast<size_t>(n));
+    close(ends_[0]);
+    int status = 0;
+    waitpid(child_, &status, 0);
+    child_ = 0;
+    if (status != 0)
+      throw DeviceError(fmt::format("the process that trains the recipes' twins ended with {} {}",
+                                    WIFSIGNALED(status) ? "signal" : "code",
+                                    WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status)));
+    const Json found = Json::parse(text);
+    if (found.is_object()) throw DeviceError(found["error"].get<std::string>());
+    return found;
+  }
+
+ private:
+  DeviceName device_;
+  int ends_[2] = {-1, -1};
+  pid_t child_ = 0;
+};
+
 bool run_device_test(const std::string& name, const std::string& op, bool ops_only, int64_t product, bool json) {
   const DeviceName device = parse_device_name(name);
+  // One op alone is asked for while a kernel is written: then the rest is in the way.
+  std::optional<TwinsTraining> training;
+  if (op.empty() && !ops_only) training.emplace(device);
   const Backend& backend = find_backend(device.backend);
   require_device(device);
   const ConformanceReport report = run_conformance(backend, {device.index, 0}, op);
@@ -114,20 +198,13 @@ bool run_device_test(const std::string& name, const std::string& op, bool ops_on
                    {"max_error", o.max_error},
                    {"failures", o.failures}});
   if (!json) fmt::print("{}", to_text(report));
-  // One op alone is asked for while a kernel is written: then the rest is in the way.
-  if (op.empty() && !ops_only) {
+  if (training) {
     if (!json) fmt::print("\ntraining of the recipes' tiny twins, against the cpu and a second time\n");
-    for (const TrainingCheck& t : selftest_training(backend, {device.index, 0})) {
-      ok = ok && t.ok();
-      runs.push_back({{"recipe", t.recipe},
-                      {"ok", t.ok()},
-                      {"loss_error", t.loss_error},
-                      {"norm_error", t.norm_error},
-                      {"update_error", t.update_error},
-                      {"drift", t.drift},
-                      {"repeats", t.repeats},
-                      {"failure", t.failure}});
-      if (!json) fmt::print("  {:<16} {} steps: {}\n", t.recipe, t.steps, to_text(t));
+    runs = training->result();
+    for (Json& run : runs) {
+      ok = ok && run["ok"].get<bool>();
+      if (!json) fmt::print("  {:<16} {}\n", run["recipe"].get<std::string>(), run["text"].get<std::string>());
+      run.erase("text");
     }
     card = measure_card(backend, device.index, product, json);
     ok = ok && card["failures"].empty();

@@ -38,9 +38,11 @@ struct Conv3dParams {
 };
 
 struct ConvTransposeParams {
-  Ints stride, dilation;  // one number for each axis; empty: 1
-  Ints pad, extra;        // likewise, empty: 0; pad is that of the convolution, on both sides
-  int64_t groups = 1;     // channels are convolved within their group
+  Ints stride;         // one number for each axis; empty: 1
+  Ints pad;            // likewise, empty: 0; that of the convolution, on both sides
+  Ints dilation;       // likewise, empty: 1
+  Ints extra;          // likewise, empty: 0; rows of the result beyond the smallest that fits
+  int64_t groups = 1;  // channels are convolved within their group
   template <class F>
   static void fields(F&& f) {
     f("stride", &ConvTransposeParams::stride);
