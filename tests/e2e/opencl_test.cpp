@@ -176,7 +176,7 @@ TEST_F(OpenCl, ADamagedKernelCacheIsBuiltAnew) {
 // Many ranks of a machine start on an empty cache, and again on a full one.
 TEST_F(OpenCl, ManyStartAtOnce) {
   const TempDir dir;
-  constexpr int kRanks = 8;
+  constexpr int kRanks = 4;
   const auto start = [&](const std::string& when) {
     std::vector<std::future<Outcome>> ranks;
     for (int i = 0; i < kRanks; ++i)
