@@ -38,7 +38,7 @@ RUNS = {  # name -> recipe and settings: small models, whose steps are short; an
     "small mlp": (["mlp"], [*SMALL, "model.hidden=[1024,1024]"]),
     "small cnn": (["mlp"], [*SMALL, "model.family=cnn", "model.channels=[8,16]"]),
     "default recipe": ([], ["data.test_samples=256"]),
-    "gpt_tiny": (["gpt_tiny"], ["data.test_samples=16"]),
+    "gpt_tiny": (["gpt_tiny"], ["data.path=", "data.test_samples=16"]),
 }
 STEPS = 48  # of each of them
 # Whose calls for memory are Lathe's: the program, and the libraries that it is linked with. The rest is the driver.
@@ -178,7 +178,7 @@ class Bench:
                      "0 blocking, allocations, heap", calls["blocking"] == calls["allocations"] == own == 0)
 
     def start(self):
-        for name, recipe in (("mlp", ["mlp"]), ("default recipe", []), ("gpt_tiny", ["gpt_tiny"])):
+        for name, recipe in (("mlp", ["mlp"]), ("default recipe", []), ("gpt_tiny", ["gpt_tiny", "--set", "data.path="])):
             seconds = []
             with tempfile.TemporaryDirectory() as cache:
                 for _ in range(1 + max(3, self.options.rounds)):

@@ -98,7 +98,7 @@ TEST(Targets, CapabilityDecidesWorkspaceAndTypes) {
 }
 
 TEST(Targets, AWorkspaceThatIsTooLargeNamesTheBatchThatFits) {
-  const Recipe r = load_recipe("gpt_tiny");
+  const Recipe r = load_recipe("gpt_tiny", {"data.path="});
   CompileOptions o;
   o.target = load_target("h100-80gb");
   o.device_memory = int64_t{32} << 20;

@@ -29,7 +29,7 @@ CNN = BASE | {
     "data.source": "synthetic", "data.shape": [9, 10, 3], "data.train_samples": 64, "data.test_samples": 50,
     "data.normalize.mean": [0.5], "data.normalize.std": [0.5], "data.augment.flip": False, "data.augment.crop": 0,
     "train.batch_size": 32, "train.eval_batch": 25, "model.channels": [5, 7], "model.dense": 11, "optimizer.momentum": 0.9}
-GPT = BASE | {"model.layers": 2, "model.heads": 2, "model.width": 16, "model.sequence": 12, "train.batch_size": 4,
+GPT = BASE | {"data.path": "", "model.layers": 2, "model.heads": 2, "model.width": 16, "model.sequence": 12, "train.batch_size": 4,
               "data.train_samples": 8, "data.test_samples": 4, "train.eval_batch": 4}
 RUNS = {"cnn": ("fashion_mnist", CNN), "gpt": ("gpt_tiny", GPT)}
 FILES = ("model", "optimizer")

@@ -95,7 +95,7 @@ TEST(CudaTrainFallback, AttentionOfWideHeads) {
     std::vector<std::string> args{"train", "gpt_tiny",       "--device", device,
                                   "--out", dir.path(device), "--json",   "--quiet"};
     for (const char* set :
-         {"model.layers=1", "model.heads=2", "model.width=144", "model.sequence=12", "train.batch_size=2",
+         {"data.path=", "model.layers=1", "model.heads=2", "model.width=144", "model.sequence=12", "train.batch_size=2",
           "data.test_samples=4", "data.train_samples=8", "train.steps=2", "train.log_every=1", "train.precision=bf16"})
       args.insert(args.end(), {"--set", set});
     const auto r = test::run_lathe(args, {kLibraries[0], kLibraries[1], "LATHE_CUDA_SIM_NO_ENGINE=1"});
@@ -113,9 +113,9 @@ TEST(CudaTrainFallback, AttentionOfWideHeads) {
   ASSERT_EQ(actual.size(), 2u);
   for (size_t i = 0; i < 2; ++i) EXPECT_NEAR(actual[i], expected[i], 2e-2 * (1 + expected[i])) << i;
   // It is said beforehand, too.
-  const auto plan =
-      test::run_lathe({"plan", "gpt_tiny", "--device", "cuda", "--nodes", "--set", "train.precision=bf16"},
-                      {kLibraries[0], kLibraries[1]});
+  const auto plan = test::run_lathe(
+      {"plan", "gpt_tiny", "--device", "cuda", "--nodes", "--set", "data.path=", "--set", "train.precision=bf16"},
+      {kLibraries[0], kLibraries[1]});
   EXPECT_NE(plan.out.find("cuda_direct takes over"), std::string::npos) << plan.out;
 }
 

@@ -100,7 +100,7 @@ TEST(CudaTrain, CnnLikeTheCpu) {
 
 TEST(CudaTrain, GptLikeTheCpu) {
   compare("gpt_tiny",
-          {"model.layers=2", "model.heads=2", "model.width=16", "model.sequence=16", "train.batch_size=4",
+          {"data.path=", "model.layers=2", "model.heads=2", "model.width=16", "model.sequence=16", "train.batch_size=4",
            "data.test_samples=8", "data.train_samples=64"},
           6, 1e-3);
 }
@@ -117,8 +117,8 @@ TEST(CudaTrain, SixteenBitsLikeTheCpu) {
              "model.dense=16", set},
             4, 2e-2);
     compare("gpt_tiny",
-            {"model.layers=1", "model.heads=2", "model.width=16", "model.sequence=16", "train.batch_size=4",
-             "data.test_samples=8", "data.train_samples=64", set},
+            {"data.path=", "model.layers=1", "model.heads=2", "model.width=16", "model.sequence=16",
+             "train.batch_size=4", "data.test_samples=8", "data.train_samples=64", set},
             4, 2e-2);
   }
 }

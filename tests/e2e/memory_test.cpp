@@ -94,8 +94,8 @@ TEST(Memory, NoAllocationAfterStep0) {
   expect_no_allocation("mlp", {"data.source=synthetic", "data.train_samples=512", "train.eval_batch=16"});
   expect_no_allocation("fashion_mnist", {"data.source=synthetic", "data.train_samples=100", "train.batch_size=16",
                                          "model.dropout=0.1", "model.channels=[8,8]", "train.eval_batch=16"});
-  expect_no_allocation("gpt_tiny", {"model.layers=1", "model.width=32", "model.sequence=16", "train.batch_size=4",
-                                    "data.train_samples=16"});
+  expect_no_allocation("gpt_tiny", {"data.path=", "model.layers=1", "model.width=32", "model.sequence=16",
+                                    "train.batch_size=4", "data.train_samples=16"});
   expect_no_allocation("mlp", {"data.source=synthetic", "data.train_samples=256", "train.batch_size=16",
                                "train.accumulate=3", "model.hidden=[32]"});
 }

@@ -48,15 +48,16 @@ TEST_F(OpenCl, TrainsConvolutionsAndAttentionLikeTheCpu) {
     std::vector<std::string> recipe;
     std::string items, allocation;  // of the wide form; bytes, less than the arena
   };
-  const std::vector<Twin> twins{{{"fashion_mnist", "--set", "train.batch_size=32", "--set", "train.eval_batch=32",
-                                  "--set", "data.train_samples=640", "--set", "data.test_samples=200", "--set",
-                                  "model.channels=[8,16]", "--set", "model.dense=32"},
-                                 "64",
-                                 "1048576"},
-                                {{"gpt_tiny", "--set", "model.layers=1", "--set", "model.width=32", "--set",
-                                  "model.sequence=32", "--set", "train.batch_size=4", "--set", "data.test_samples=8"},
-                                 "256",
-                                 "262144"}};
+  const std::vector<Twin> twins{
+      {{"fashion_mnist", "--set", "train.batch_size=32", "--set", "train.eval_batch=32", "--set",
+        "data.train_samples=640", "--set", "data.test_samples=200", "--set", "model.channels=[8,16]", "--set",
+        "model.dense=32"},
+       "64",
+       "1048576"},
+      {{"gpt_tiny", "--set", "data.path=", "--set", "model.layers=1", "--set", "model.width=32", "--set",
+        "model.sequence=32", "--set", "train.batch_size=4", "--set", "data.test_samples=8"},
+       "256",
+       "262144"}};
   const TempDir dir;
   for (const auto& [recipe, items, allocation] : twins) {
     const std::string clamp = "LATHE_OPENCL_LIMITS=256,32768," + allocation;

@@ -28,7 +28,7 @@ TEST(Program, PlanIsWhatTheRunAllocates) {
   for (const char* recipe : {"mlp", "fashion_mnist", "gpt_tiny"}) {
     const std::vector<std::string> sets{"--set", "train.steps=1",        "--set", "data.train_samples=64",
                                         "--set", "data.test_samples=64", "--set", "train.batch_size=16",
-                                        "--set", "train.eval_every=0"};
+                                        "--set", "train.eval_every=0",   "--set", "data.path="};
     std::vector<std::string> plan{"plan", recipe, "--json"},
         train{"train", recipe, "--json", "--out", dir.path(recipe)};
     plan.insert(plan.end(), sets.begin(), sets.end());
@@ -114,7 +114,7 @@ TEST(Program, PlanListsKernelsAndReasons) {
 TEST(Program, IrPrintsGraphsThatParseBack) {
   for (const char* recipe : {"mlp", "fashion_mnist", "gpt_tiny"})
     for (const std::vector<std::string>& how : {std::vector<std::string>{"--before"}, {"--after", "autodiff"}, {}}) {
-      std::vector<std::string> args{"ir", recipe};
+      std::vector<std::string> args{"ir", recipe, "--set", "data.path="};
       args.insert(args.end(), how.begin(), how.end());
       const Outcome r = run_lathe(args);
       ASSERT_EQ(r.code, 0) << r.err;
@@ -124,7 +124,7 @@ TEST(Program, IrPrintsGraphsThatParseBack) {
 }
 
 TEST(Program, PassesAreFast) {
-  const Outcome r = run_lathe({"ir", "gpt_tiny", "--time-passes", "--json"});
+  const Outcome r = run_lathe({"ir", "gpt_tiny", "--set", "data.path=", "--time-passes", "--json"});
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_GE(nlohmann::json::parse(r.out).size(), 6u);
 }
@@ -199,9 +199,9 @@ TEST(Program, DevicesAndOps) {
 
 TEST(Program, TextModelsContinueText) {
   const TempDir dir;
-  const Outcome t = run_lathe({"train", "gpt_tiny", "--quiet", "--out", dir.path("run"), "--set", "model.layers=1",
-                               "--set", "model.width=32", "--set", "model.sequence=32", "--set", "train.steps=60",
-                               "--set", "data.test_samples=8", "--set", "train.batch_size=8"});
+  const Outcome t = run_lathe({"train", "gpt_tiny", "--quiet", "--out", dir.path("run"), "--set", "data.path=", "--set",
+                               "model.layers=1", "--set", "model.width=32", "--set", "model.sequence=32", "--set",
+                               "train.steps=60", "--set", "data.test_samples=8", "--set", "train.batch_size=8"});
   ASSERT_EQ(t.code, 0) << t.err;
   const Outcome e = run_lathe({"eval", dir.path("run"), "--json"});
   ASSERT_EQ(e.code, 0) << e.err;
@@ -272,9 +272,9 @@ TEST(Program, EvalAndPredictOnOtherDevices) {
 
 TEST(Program, LargeGraphsArePlannedInASecond) {
   // About 20,000 nodes before the passes.
-  const Outcome r = run_lathe({"plan", "gpt_tiny", "--json", "--set", "model.layers=110", "--set", "model.width=32",
-                               "--set", "model.sequence=8", "--set", "train.batch_size=2", "--set",
-                               "data.train_samples=64", "--set", "data.test_samples=2"});
+  const Outcome r = run_lathe({"plan", "gpt_tiny", "--json", "--set", "data.path=", "--set", "model.layers=110",
+                               "--set", "model.width=32", "--set", "model.sequence=8", "--set", "train.batch_size=2",
+                               "--set", "data.train_samples=64", "--set", "data.test_samples=2"});
   ASSERT_EQ(r.code, 0) << r.err;
   std::printf("planned in %.2f s\n", nlohmann::json::parse(r.out)["plan_seconds"].get<double>());
 }

@@ -23,7 +23,7 @@ const Net kCnn{"fashion_mnist",
                 "model.dropout=0.3", "checkpoint.every_epochs=0"}};
 const Net kGpt{
     "gpt_tiny",
-    {"model.layers=3", "model.width=32", "model.sequence=32", "model.dropout=0.1", "train.batch_size=4",
+    {"data.path=", "model.layers=3", "model.width=32", "model.sequence=32", "model.dropout=0.1", "train.batch_size=4",
      "train.eval_batch=1", "data.test_samples=2", "train.steps=10", "train.eval_every=0", "checkpoint.every_epochs=0"}};
 
 // Weights, moments and losses after ten steps.

@@ -43,9 +43,9 @@ TEST(Report, ShowsARun) {
 
 TEST(Report, TextModelsToo) {
   const TempDir dir;
-  const Outcome o =
-      run_lathe({"train", "gpt_tiny", "--out", dir.path("run"), "--set", "train.steps=4", "--set", "model.layers=1",
-                 "--set", "model.width=16", "--set", "model.heads=2", "--set", "train.log_every=1"});
+  const Outcome o = run_lathe({"train", "gpt_tiny", "--out", dir.path("run"), "--set", "data.path=", "--set",
+                               "train.steps=4", "--set", "model.layers=1", "--set", "model.width=16", "--set",
+                               "model.heads=2", "--set", "train.log_every=1"});
   ASSERT_EQ(o.code, 0) << o.err;
   const std::string html = read_file(dir.path("run/report.html"));
   for (const char* part : {"<h2>Time per node</h2>", "<h2>What it writes</h2><p>", "<pre><span>"})

@@ -51,7 +51,7 @@ TEST(SameBits, CnnWithNormDropoutAugmentation) {
 }
 
 TEST(SameBits, Gpt) {
-  expect_same("gpt_tiny", {"model.layers=2", "model.width=32", "model.sequence=24", "train.batch_size=4",
+  expect_same("gpt_tiny", {"data.path=", "model.layers=2", "model.width=32", "model.sequence=24", "train.batch_size=4",
                            "data.train_samples=50", "model.dropout=0.1"});
 }
 

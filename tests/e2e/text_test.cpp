@@ -21,6 +21,8 @@ class Texts : public ::testing::Test {
                           "--out",
                           run_,
                           "--set",
+                          "data.path=",
+                          "--set",
                           "model.layers=1",
                           "--set",
                           "model.width=32",

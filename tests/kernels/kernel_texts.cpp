@@ -84,6 +84,7 @@ const FetchedData kFetchedData[] = {
     {"devices_lstm", {{DType::f32, {24, 4, 1}}, 7, 8926, 7711, 0, kLabel}},
     {"engine_bert", {{DType::f32, {50, 10, 1}}, 2, 3601, 1320, 0, kLabel}},
     {"diamonds", {{DType::f32, {1, 26, 1}}, 1, 43152, 10788, 0, {DType::f32, {1}}}},
+    {"gpt_tiny", {{DType::i32, {128}}, 256, 35559, 3951, 0, {DType::i32, {128}}}},
     {"shakespeare", {{DType::i32, {128}}, 128, 35559, 3951, 0, {DType::i32, {128}}}},
 };
 
@@ -124,9 +125,9 @@ const FamilyRecipe kFamilyRecipes[] = {
     {"gru", "mlp", {"model.family=lstm", "model.cell=gru", "data.source=synthetic"}},
     {"gpt with rotary positions",
      "gpt_tiny",
-     {"model.norm=rms", "model.positions=rotary", "model.mlp=swiglu", "model.kv_heads=2", "model.bias=false",
-      "model.tied=false"}},
-    {"gpt with heads of 128", "gpt_tiny", {"model.layers=1", "model.heads=2", "model.width=256"}},
+     {"data.path=", "model.norm=rms", "model.positions=rotary", "model.mlp=swiglu", "model.kv_heads=2",
+      "model.bias=false", "model.tied=false"}},
+    {"gpt with heads of 128", "gpt_tiny", {"data.path=", "model.layers=1", "model.heads=2", "model.width=256"}},
 };
 
 using Use = void (*)(const ProgramSet&, const Target&, const std::string& user, Texts&);
