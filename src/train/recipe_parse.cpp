@@ -7,16 +7,16 @@
 
 #include "base/error.h"
 #include "train/recipe.h"
+#include "train/recipe_check.h"
 #include "train/recipe_errors.h"
 #include "train/recipe_keys.h"
 #include "train/recipe_toml.h"
+#include "train/toml_depth.h"
 
 namespace lathe {
 namespace {
 
 constexpr size_t kMaxTextBytes = 1 << 20;
-constexpr int kMaxBrackets = 16;
-constexpr int kMaxDots = 8;
 
 class Reader {
  public:
@@ -26,10 +26,11 @@ class Reader {
 
   void read_text(std::string_view text);
   void read_set(const std::string& set);
-  void check_all();  // values and rules of the recipe as it stands
-  // Keys without effect: errors, or back to their defaults.
-  void check_use();
-  void finish() { errors_.finish(); }
+  void finish() {
+    check_recipe(recipe_, errors_);
+    check_use(recipe_, useless_, errors_);
+    errors_.finish();
+  }
 
  private:
   void walk(const toml::table& table, const std::string& prefix);
@@ -37,9 +38,7 @@ class Reader {
   void assign(const RecipeKey& key, const toml::node& node);
   bool read_layers(const std::string& path, const toml::array& array, std::vector<LayerSpec>& out);
   bool read_groups(const toml::node& node, Groups& out);
-  void check(const RecipeKey& key, RecipeOrigin origin);
-  void unknown(const std::string& path, RecipeOrigin origin);
-  bool check_nesting(std::string_view text);
+  bool check_depth(std::string_view text);
   uint32_t line_of_assertion(std::string_view text) const;
   RecipeOrigin origin_of(const toml::source_region& source) const {
     return {source.begin.line, source.begin.column, raw_set_ != nullptr};
@@ -51,65 +50,10 @@ class Reader {
   std::vector<std::string_view> useless_;  // keys without effect in the file by itself
 };
 
-// Deep nesting would exhaust the stack of a recursive parser or destructor; recipes need three levels. Counts open
-// brackets, and dots since the last separator (the depth of a dotted key), outside of strings and comments.
-bool Reader::check_nesting(std::string_view text) {
-  uint32_t line = 1, column = 0;
-  int brackets = 0, dots = 0;
-  std::string_view closing;  // of the string being read
-  bool comment = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    ++column;
-    if (c == '\n') {
-      ++line;
-      column = 0;
-      comment = false;
-      if (closing.size() == 1) closing = {};  // an error that the parser will name
-      dots = 0;
-    } else if (comment) {
-    } else if (!closing.empty()) {
-      if (c == '\\' && closing[0] == '"') {
-        ++i;
-        ++column;
-        if (i < text.size() && text[i] == '\n') {
-          ++line;
-          column = 0;
-        }
-      } else if (text.substr(i, closing.size()) == closing) {
-        size_t length = closing.size();
-        // Up to two quotes before the closing ones belong to a multi-line string.
-        while (closing.size() == 3 && length < 5 && i + length < text.size() && text[i + length] == c) ++length;
-        i += length - 1;
-        column += static_cast<uint32_t>(length - 1);
-        closing = {};
-      }
-    } else if (c == '#') {
-      comment = true;
-    } else if (c == '"' || c == '\'') {
-      const bool multi = text.substr(i, 3) == (c == '"' ? "\"\"\"" : "'''");
-      closing = text.substr(i, multi ? 3 : 1);
-      i += closing.size() - 1;
-      column += static_cast<uint32_t>(closing.size() - 1);
-    } else if (c == '[' || c == '{') {
-      ++brackets;
-      dots = 0;
-    } else if (c == ']' || c == '}') {
-      brackets = std::max(0, brackets - 1);
-      dots = 0;
-    } else if (c == '=' || c == ',') {
-      dots = 0;
-    } else if (c == '.') {
-      ++dots;
-    }
-    if (brackets > kMaxBrackets || dots > kMaxDots) {
-      errors_.add_syntax({line, column},
-                         fmt::format("expected at most {} nested {}", brackets > kMaxBrackets ? kMaxBrackets : kMaxDots,
-                                     brackets > kMaxBrackets ? "brackets" : "parts of a dotted key"));
-      return false;
-    }
-  }
-  return true;
+bool Reader::check_depth(std::string_view text) {
+  const auto found = find_too_deep(text);
+  if (found) errors_.add_syntax({found->line, found->column}, found->message);
+  return !found;
 }
 
 std::string got(const toml::node& node) {
@@ -266,7 +210,7 @@ void Reader::assign(const RecipeKey& key, const toml::node& node) {
       },
       key.field(recipe_));
   recipe_.origins.keys[std::string(key.path)] = origin;
-  if (ok) check(key, origin);
+  if (ok) check_key(key, origin, recipe_, errors_);
 }
 
 // False when a layer is wrong, which is reported already.
@@ -331,36 +275,13 @@ bool Reader::read_layers(const std::string& path, const toml::array& array, std:
   return errors_.count() == before;
 }
 
-void Reader::check(const RecipeKey& key, RecipeOrigin origin) {
-  const auto bad = check_value(key, recipe_);
-  if (!bad) return;
-  std::string path(key.path);
-  if (bad->item) path += fmt::format("[{}]", *bad->item);
-  std::string hint;
-  const RecipeField field = key.field(recipe_);
-  if (const auto* text = std::get_if<std::string*>(&field)) {
-    static constexpr std::string_view kDevices[] = {"auto", "cpu", "ref", "opencl", "cuda"};
-    const auto words = key.path == "device.name" ? std::span<const std::string_view>(kDevices) : key.allowed.choices;
-    if (const auto word = did_you_mean(**text, words)) hint = fmt::format("; did you mean \"{}\"?", *word);
-  }
-  errors_.add(origin, path, fmt::format("expected {}, got {}{}", allowed_text(key), shown(bad->got), hint));
-}
-
-void Reader::unknown(const std::string& path, RecipeOrigin origin) {
-  std::string hint;
-  if (!errors_.full()) {
-    if (const auto word = did_you_mean_key(path)) hint = fmt::format("; did you mean \"{}\"?", *word);
-  }
-  errors_.add(origin, path, "unknown key" + hint);
-}
-
 void Reader::visit(const std::string& path, const toml::node& node, RecipeOrigin key_origin) {
   if (const RecipeKey* key = find_recipe_key(path)) {
     assign(*key, node);
   } else if (path == "device" && node.is_value()) {
     assign(*find_recipe_key("device.name"), node);  // the short form
   } else if (!is_recipe_section(path)) {
-    unknown(path, key_origin);
+    unknown_key(path, key_origin, errors_);
   } else if (const auto* table = node.as_table()) {
     walk(*table, path + ".");
   } else {
@@ -392,10 +313,11 @@ uint32_t Reader::line_of_assertion(std::string_view text) const {
 
 void Reader::read_text(std::string_view text) {
   if (text.size() > kMaxTextBytes) {
-    errors_.add_syntax({1, 1}, fmt::format("expected a recipe of at most {} bytes, got {}", kMaxTextBytes, text.size()));
+    errors_.add_syntax({1, 1},
+                       fmt::format("expected a recipe of at most {} bytes, got {}", kMaxTextBytes, text.size()));
     return;
   }
-  if (!check_nesting(text)) return;
+  if (!check_depth(text)) return;
   try {
     walk(toml::parse(text, std::string_view(recipe_.origins.file)), "");
   } catch (const toml::parse_error& error) {
@@ -426,7 +348,7 @@ void Reader::read_set(const std::string& set) {
   // The value as TOML; a list may come without its brackets; all else is a string.
   const size_t before = errors_.count();
   const auto parse = [&](const std::string& text) {
-    if (raw.size() > kMaxTextBytes || !check_nesting(text)) return false;
+    if (raw.size() > kMaxTextBytes || !check_depth(text)) return false;
     try {
       table = toml::parse(text);
       return table.size() == 1;  // a line break in the value could smuggle in more
@@ -445,26 +367,6 @@ void Reader::read_set(const std::string& set) {
   raw_set_ = nullptr;
 }
 
-void Reader::check_all() {
-  for (const RecipeKey& key : recipe_keys()) {
-    if (!recipe_.origins.keys.count(key.path)) check(key, {});
-  }
-  // Rules read several values: they say nothing useful while one of them is wrong.
-  if (errors_.count() == 0) check_rules(recipe_, errors_);
-}
-
-void Reader::check_use() {
-  if (errors_.count() > 0) return;
-  for (const RecipeKey& key : recipe_keys()) {
-    const auto found = recipe_.origins.keys.find(key.path);
-    if (found == recipe_.origins.keys.end() || is_used(key, recipe_)) continue;
-    const bool in_vain = found->second.set || std::find(useless_.begin(), useless_.end(), key.path) != useless_.end();
-    if (in_vain)
-      errors_.add(found->second, key.path, fmt::format("has no effect: it is for {} only; remove it", needs_text(key)));
-  }
-  reset_unused(recipe_);
-}
-
 std::string stem(const std::string& file) {
   std::string name = file.substr(file.rfind('/') + 1);
   if (const size_t dot = name.rfind('.'); dot != name.npos && dot > 0) name.resize(dot);
@@ -479,8 +381,6 @@ Recipe parse_recipe(std::string_view text, const std::string& file, const Sets& 
   reader.read_text(text);
   for (const std::string& set : sets) reader.read_set(set);
   fill_defaults(recipe, [&](std::string_view key) { return recipe.origins.keys.count(key) > 0; });
-  reader.check_all();
-  reader.check_use();
   reader.finish();
   if (recipe.name.empty()) {
     recipe.name = stem(file);
@@ -488,13 +388,6 @@ Recipe parse_recipe(std::string_view text, const std::string& file, const Sets& 
     if (check_value(*find_recipe_key("name"), recipe)) recipe.name = "recipe";
   }
   return recipe;
-}
-
-void validate(const Recipe& recipe) {
-  Recipe copy = recipe;
-  Reader reader(copy, "recipe");
-  reader.check_all();
-  reader.finish();
 }
 
 }  // namespace lathe

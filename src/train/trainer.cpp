@@ -4,12 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "backend/cpu/isa.h"
 #include "base/process_age.h"
 #include "base/stopwatch.h"
-#include "base/version.h"
-#include "io/checkpoint.h"
-#include "io/run_lock.h"
 #include "run/peak.h"
 #include "train/evaluation.h"
 #include "train/monitor.h"
@@ -17,9 +13,11 @@
 #include "train/own_data.h"
 #include "train/progress.h"
 #include "train/recipe_errors.h"
+#include "train/run_checkpoints.h"
 #include "train/run_dir.h"
 #include "train/signals.h"
 #include "train/state.h"
+#include "train/step_account.h"
 #include "train/step_queue.h"
 
 namespace lathe {
@@ -28,11 +26,7 @@ namespace {
 class Trainer {
  public:
   Trainer(const Recipe& r, const TrainOptions& o)
-      : options_(o),
-        progress_(stdout, o.quiet),
-        checkpoints_(io::join_path(o.out, kCheckpointFolder)),
-        best_(io::join_path(o.out, kBestFolder)),
-        monitor_(r) {
+      : options_(o), progress_(stdout, o.quiet), monitor_(r), account_(c_, o.out, progress_) {
     // All that can fail without a directory comes first: a run that cannot start leaves nothing behind.
     require_device(parse_device_name(r.device.name));
     dataset_ = o.train_data ? own_dataset(r, o.train_data, o.eval_data) : open_dataset(r);
@@ -53,8 +47,7 @@ class Trainer {
     if (c_.has("eval")) evaluation_ = std::make_unique<Evaluation>(c_, *executor_, *dataset_.eval);
     terms_per_sample_ = c_.data.terms();
     schedule_ = schedule_config(c_);
-    retention_.emplace(r.checkpoint.keep_last);
-    prepare_directory(r);
+    files_.emplace(r, o, progress_);
   }
 
   TrainResult run() {
@@ -90,14 +83,14 @@ class Trainer {
   // What the device computed since the last checkpoint is gone; files are as they were. The step is the first that the
   // host did not see the end of.
   [[noreturn]] void lost(const DriverError& e) {
-    const auto steps = io::list_steps(fs_, checkpoints_);
+    const auto newest = files_->newest();
     throw DriverError(fmt::format(
         "{}: lost in step {} of {}: {}; {}; the system's log may say more (dmesg)", c_.recipe.device.name,
         queue_->oldest().value_or(step_) + 1, c_.schedule.total_steps, e.what(),
-        steps.empty() ? "there is no checkpoint yet: start again, here or with another --device"
-                      : fmt::format("the checkpoint of step {} is intact: go on with --resume --out {}, here or with "
-                                    "another --device",
-                                    std::ranges::max(steps), options_.out)));
+        !newest ? "there is no checkpoint yet: start again, here or with another --device"
+                : fmt::format("the checkpoint of step {} is intact: go on with --resume --out {}, here or with "
+                              "another --device",
+                              *newest, options_.out)));
   }
 
   // The checkpoint is at the end of the recipe already: its numbers are shown, no file changes.
@@ -106,53 +99,14 @@ class Trainer {
                                monitor_.should_stop() ? ", where train.patience ended the run" : ""));
     if (evaluation_) eval_ = evaluation_->run();
     first_step_ = step_;
-    loss_ = std::numeric_limits<double>::quiet_NaN();
+    account_.forget();
     result_.unchanged = true;
     return finish();
   }
 
-  void prepare_directory(const Recipe& r) {
-    io::make_dirs(fs_, options_.out);
-    lock_.emplace(options_.out, io::RunLockOptions{.job_id = job_id()});
-    if (!lock_->taken_over_from().empty())
-      progress_.note(fmt::format("{}: taking over from {}, which has ended", options_.out, lock_->taken_over_from()));
-    io::Notes notes;
-    if (io::info_at(fs_, checkpoints_)) {
-      if (!options_.resume && !io::list_steps(fs_, checkpoints_).empty())
-        throw UserError(
-            fmt::format("{}: holds checkpoints of an earlier run; go on with --resume, or choose another --out",
-                        options_.out),
-            Exit::cannot_create);
-      io::clean_leftovers(fs_, checkpoints_, notes);
-    } else {
-      io::make_dirs(fs_, checkpoints_);
-    }
-    if (r.checkpoint.best) io::make_dirs(fs_, best_);
-    if (io::info_at(fs_, best_)) io::clean_leftovers(fs_, best_, notes);
-    for (const std::string& n : notes) progress_.note(n);
-    if (options_.resume && !io::list_steps(fs_, checkpoints_).empty()) check_same_recipe(fs_, options_.out, r);
-  }
-
   void restore() {
-    io::Notes notes;
-    std::optional<io::Checkpoint> found;
-    if (options_.resume)
-      found = io::find_newest_valid(fs_, checkpoints_,
-                                    c_.recipe.checkpoint.verify == "full" ? io::Verify::full : io::Verify::size, notes);
-    for (const std::string& n : notes) progress_.note(n);
-    if (!found) {
-      if (options_.resume)
-        progress_.note(fmt::format("no {}checkpoint: starting from the beginning",
-                                   io::list_steps(fs_, checkpoints_).empty() ? "" : "valid "));
-      initialize_state(*executor_, c_.state, c_.recipe.seed);
-      return;
-    }
-    if (found->manifest.isa != instruction_set())
-      progress_.note(fmt::format(
-          "warning: the checkpoint was made with {}, this run computes with {}: results will differ in the last bits",
-          found->manifest.isa, instruction_set()));
-    check_same_passes(*found);
-    load_state(*executor_, c_.state, fs_, found->path);
+    const auto found = files_->restore(*executor_, c_);
+    if (!found) return;
     step_ = found->manifest.step;
     const auto info = [&](const char* key) {
       const auto it = found->manifest.info.find(key);
@@ -165,32 +119,9 @@ class Trainer {
                       "written: the learning "
                       "rate is not that of a run to {} from the beginning",
                       schedule_.name, c_.schedule.total_steps, info("total_steps"), c_.schedule.total_steps));
-    skipped_ = info("skipped");
-    skipped_in_a_row_ = info("skipped_in_a_row");
+    account_.load(found->manifest.info);
     monitor_.load(found->manifest.info);
     progress_.note(fmt::format("resumed at step {} from {}", step_, found->path));
-  }
-
-  // "fuse +mine": a pass left out, one added.
-  std::string passes_text() const {
-    return fmt::format("{}", fmt::join(pipeline_changes(options_.compile.passes), " "));
-  }
-
-  // The recipe was compared before, key by key; passes are no part of it. A checkpoint made by other means says
-  // nothing.
-  void check_same_passes(const io::Checkpoint& found) const {
-    const auto passes = found.manifest.info.find("disabled_passes");
-    if (passes == found.manifest.info.end() || passes->second == passes_text()) return;
-    const auto named = [](const std::string& names) { return names.empty() ? std::string("no pass") : names; };
-    throw UserError(fmt::format("{}: was written by a run with {} disabled (+: added), this one has {}: it would "
-                                "compute other numbers; resume with the same --disable-pass, or choose another --out",
-                                found.path, named(passes->second), named(passes_text())),
-                    Exit::bad_recipe);
-  }
-
-  // What equal bits are promised for.
-  std::string instruction_set() const {
-    return c_.target.name == "cpu" ? fmt::format("cpu {}", cpu::active_isa()) : c_.target.name;
   }
 
   int64_t parameter_count() const {
@@ -288,7 +219,7 @@ class Trainer {
 
   // Deals with the steps that are done, in order.
   void hear() {
-    while (const auto m = queue_->next()) account(*m);
+    while (const auto m = queue_->next()) account_.hear(*m, rate_of(m->step), *log_);
   }
 
   // Waits for every step: before anything that shows, keeps or depends on the state of the run.
@@ -299,42 +230,6 @@ class Trainer {
       result_.seconds += wait.seconds();
     }
     hear();
-  }
-
-  double epoch_after(int64_t steps) const {
-    return static_cast<double>(steps) / static_cast<double>(c_.schedule.steps_per_epoch);
-  }
-
-  // The host hears of a step after the next ones were given to the device. A refused step changed nothing there, and no
-  // state is kept before settle().
-  void account(const StepMetrics& m) {
-    const int64_t step = m.step + 1;
-    loss_ = m.loss;
-    grad_norm_ = m.grad_norm;
-    if (m.accepted)
-      skipped_in_a_row_ = 0;
-    else if (m.gradient_scale > 1 && std::isfinite(m.loss))
-      overflowed(step, m.gradient_scale);
-    else
-      refuse(step);
-    if (step == 1 || step % c_.recipe.train.log_every == 0 || step == c_.schedule.total_steps || !m.accepted) {
-      if (m.gradient_scale > 0)
-        log_->write({{"step", step},
-                     {"epoch", epoch_after(step)},
-                     {"loss", loss_},
-                     {"lr", rate_of(m.step)},
-                     {"grad_norm", grad_norm_},
-                     {"skipped", skipped_},
-                     {"loss_scale", m.gradient_scale}});
-      else
-        log_->write({{"step", step},
-                     {"epoch", epoch_after(step)},
-                     {"loss", loss_},
-                     {"lr", rate_of(m.step)},
-                     {"grad_norm", grad_norm_},
-                     {"skipped", skipped_}});
-    }
-    if (m.accepted) smooth_loss_ = smooth_loss_ ? 0.95 * *smooth_loss_ + 0.05 * loss_ : loss_;
   }
 
   // Allocates nothing, log lines and evaluations included; a refused step and a checkpoint may.
@@ -358,36 +253,11 @@ class Trainer {
     }
     const double rate = static_cast<double>(samples_) / result_.seconds;
     const double per_step = result_.seconds / static_cast<double>(step_ - first_step_);
-    progress_.update({step_, c_.schedule.total_steps, epoch_after(step_), smooth_loss_.value_or(loss_),
+    progress_.update({step_, c_.schedule.total_steps, account_.epoch_after(step_), account_.smooth_loss(),
                       rate_of(step_ - 1), rate, per_step * static_cast<double>(c_.schedule.total_steps - step_)});
     if (options_.on_step) options_.on_step(step_, *executor_);
     if (evaluates) evaluate_now(regular);
     if (keeps || result_.stopped_early) checkpoint();
-  }
-
-  // No fault of the run: the scale was too large, and the device has halved it. That ends at 1.
-  void overflowed(int64_t step, double scale) {
-    ++skipped_;
-    progress_.note(fmt::format(
-        "step {}: gradients overflow f16 at a loss scale of {:g}; skipped, and the scale is halved", step, scale));
-  }
-
-  void refuse(int64_t step) {
-    ++skipped_;
-    ++skipped_in_a_row_;
-    const std::string what =
-        fmt::format("step {}: loss {} and gradient norm {} are not both finite; the weights are as before this step",
-                    step, loss_, grad_norm_);
-    if (c_.recipe.train.on_nan == "skip" && skipped_in_a_row_ < c_.recipe.train.nan_patience) {
-      progress_.note("warning: " + what);
-      return;
-    }
-    progress_.finish();
-    log_->write({{"step", step}, {"loss", loss_}, {"grad_norm", grad_norm_}, {"skipped", skipped_}});
-    throw UserError(fmt::format(
-        "{} (epoch {}, first batch {}, {} refused in a row); lower optimizer.lr, set train.clip_norm, or go on past "
-        "single ones with train.on_nan = \"skip\"; the last checkpoint is intact: {}",
-        what, c_.schedule.epoch_of(step - 1), c_.schedule.first_batch(step - 1), skipped_in_a_row_, options_.out));
   }
 
   void evaluate_now(bool regular) {
@@ -398,8 +268,7 @@ class Trainer {
     append_evaluation(text, *eval_);
     progress_.note({text.data(), text.size()});
     const double factor = monitor_.factor(step_ + 1);
-    if (monitor_.hear(eval_->loss, eval_->accuracy, step_, regular) && c_.recipe.checkpoint.best)
-      publish(best_, Keep::model, best_retention_);
+    if (monitor_.hear(eval_->loss, eval_->accuracy, step_, regular) && c_.recipe.checkpoint.best) publish(Which::best);
     if (monitor_.factor(step_ + 1) != factor)
       progress_.note(fmt::format("no better {} for {} evaluations: learning rate {:.3g}", c_.recipe.train.monitor,
                                  c_.recipe.schedule.patience, rate_of(step_ + 1)));
@@ -412,31 +281,14 @@ class Trainer {
   }
 
   // A refused step changed nothing, so what is saved after one is the last good state.
-  void checkpoint() { publish(checkpoints_, Keep::all, *retention_); }
+  void checkpoint() { publish(Which::newest); }
 
-  void publish(const std::string& folder, Keep keep, io::Retention& retention) {
+  void publish(Which which) {
     settle();
-    io::Notes notes;
-    try {
-      const auto files = state_files(*executor_, c_.state, keep);
-      io::Manifest about;
-      about.step = step_;
-      about.recipe_hash = recipe_hash(c_.recipe, pipeline_changes(options_.compile.passes));
-      about.software = fmt::format("lathe {}", kVersion);
-      about.isa = instruction_set();
-      about.info = {{"skipped", std::to_string(skipped_)},
-                    {"skipped_in_a_row", std::to_string(skipped_in_a_row_)},
-                    {"total_steps", std::to_string(c_.schedule.total_steps)},
-                    {"disabled_passes", passes_text()}};
-      monitor_.save(about.info);
-      log_->sync();
-      io::publish_checkpoint(fs_, folder, job_id(), about, files);
-      retention.apply(fs_, folder, notes);
-    } catch (const UserError& e) {
-      if (c_.recipe.checkpoint.on_error != "warn") throw;
-      notes.push_back(fmt::format("warning: no checkpoint at step {} in {}: {}", step_, folder, e.what()));
-    }
-    for (const std::string& n : notes) progress_.note(n);
+    std::map<std::string, std::string> info{{"total_steps", std::to_string(c_.schedule.total_steps)}};
+    account_.save(info);
+    monitor_.save(info);
+    files_->publish(which, *executor_, c_, step_, std::move(info), *log_);
   }
 
   double step_flops() const {
@@ -448,7 +300,7 @@ class Trainer {
   TrainResult finish() {
     result_.steps = step_;
     result_.best_step = monitor_.best_step();
-    result_.loss = loss_;
+    result_.loss = account_.loss();
     result_.eval_loss = eval_ ? eval_->loss : std::numeric_limits<double>::quiet_NaN();
     result_.accuracy = eval_ ? eval_->accuracy : std::numeric_limits<double>::quiet_NaN();
     result_.evaluation = eval_;
@@ -483,17 +335,15 @@ class Trainer {
   io::PosixFs fs_;
   Progress progress_;
   StopSignals signals_;
-  std::string checkpoints_, best_;
   Monitor monitor_;
-  std::optional<io::RunLock> lock_;
+  std::optional<RunCheckpoints> files_;
   Dataset dataset_;
   Compiled c_;
+  StepAccount account_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<data::Loader> loader_;
   std::optional<StepQueue> queue_;
   std::unique_ptr<Evaluation> evaluation_;
-  std::optional<io::Retention> retention_;
-  io::Retention best_retention_{1};
   std::optional<MetricsLog> log_;
   ScheduleConfig schedule_;
   int64_t terms_per_sample_ = 1;
@@ -502,9 +352,6 @@ class Trainer {
   std::optional<size_t> update_;
   data::Batch batch_;
   int64_t step_ = 0, first_step_ = 0, samples_ = 0;
-  int64_t skipped_ = 0, skipped_in_a_row_ = 0;
-  double loss_ = 0, grad_norm_ = 0;
-  std::optional<double> smooth_loss_;  // for people; metrics.jsonl has the steps' own
   std::optional<EvalResult> eval_;
   TrainResult result_;
 };

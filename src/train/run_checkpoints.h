@@ -1,0 +1,44 @@
+// The checkpoints of one run: its directory and lock, what --resume goes on from, what is written and what is dropped.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "io/checkpoint.h"
+#include "io/run_lock.h"
+#include "train/progress.h"
+#include "train/run_dir.h"
+#include "train/state.h"
+#include "train/trainer.h"
+
+namespace lathe {
+
+class RunCheckpoints {
+ public:
+  // Makes the directories, takes the lock and cleans up after a process that died. UserError: the directory holds
+  // another run, or this recipe computes other numbers than the run that it resumes.
+  RunCheckpoints(const Recipe&, const TrainOptions&, Progress&);
+
+  // With options.resume, puts the newest valid checkpoint into the executor; without one, the state's first values.
+  std::optional<io::Checkpoint> restore(Executor&, const Compiled&);
+
+  // Writes the state as it is after `step`; `info` is for restore(). A directory that cannot be written is an error, or
+  // a warning where checkpoint.on_error says so.
+  void publish(Which, Executor&, const Compiled&, int64_t step, std::map<std::string, std::string> info, MetricsLog&);
+
+  std::optional<int64_t> newest();  // the step of the last one
+
+ private:
+  void check_same_passes(const io::Checkpoint& found) const;
+  std::string passes_text() const;
+
+  const TrainOptions& options_;
+  Progress& progress_;
+  io::PosixFs fs_;
+  std::string checkpoints_, best_;
+  std::optional<io::RunLock> lock_;
+  io::Retention retention_, best_retention_{1};
+};
+
+}  // namespace lathe
