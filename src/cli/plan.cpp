@@ -33,6 +33,9 @@ void print_run(const Compiled& c, int64_t outside) {
   row("data set", m.data, "in memory");
   row("total", m.total());
   row("outside", outside, "estimated: program, libraries, driver, stacks; the run measures it");
+  if (c.has("eval") && c.eval_batch < eval_batch_of(c.recipe, c.data))
+    fmt::print("\nmemory.budget: evaluation goes in batches of {} instead of {} samples.\n", c.eval_batch,
+               eval_batch_of(c.recipe, c.data));
   fmt::print("\nBuilt, optimised and planned in {:.0f} ms.\n\n", c.seconds * 1e3);
 }
 
@@ -81,10 +84,7 @@ void print_curve(const Recipe& r, const CompileOptions& options, const std::stri
                format_bytes(p.budget + c.rest), format_bytes(p.activations), p.launches,
                percent(p.extra_flops, whole.flops), 1e3 * p.seconds, percent(p.seconds - whole.seconds, whole.seconds),
                std::string(static_cast<size_t>(30 * p.arena_bytes / whole.arena_bytes), '#'));
-  fmt::print(
-      "\nNo smaller budget can be met{}. Drawn in {}.\n",
-      c.points.size() > 1 ? "" : ": evaluation needs as much, which recomputes nothing; try a smaller train.eval_batch",
-      picture);
+  fmt::print("\nNo smaller budget can be met. Drawn in {}.\n", picture);
 }
 
 }  // namespace
@@ -137,6 +137,7 @@ void add_plan(CLI::App& app, int&) {
                   {"data", m.data},
                   {"total", m.total()},
                   {"outside", outside}};
+      if (c.has("eval")) j["eval_batch"] = c.eval_batch;
       j["plan_seconds"] = c.seconds;
       if (options.target) {
         j["target"] = {

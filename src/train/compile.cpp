@@ -128,14 +128,10 @@ data::LoaderConfig loader_config(const Recipe& r) {
   return l;
 }
 
-namespace {
-
 int64_t eval_batch_of(const Recipe& r, const DataSpec& data) {
   const int64_t wanted = r.train.eval_batch > 0 ? r.train.eval_batch : r.train.batch_size;
   return std::min(wanted, data.eval);
 }
-
-}  // namespace
 
 RunMemory Compiled::memory() const {
   RunMemory m = run_memory(set, target, executor);
@@ -143,8 +139,6 @@ RunMemory Compiled::memory() const {
   m.data = data.resident_bytes;
   return m;
 }
-
-int64_t Compiled::eval_batch() const { return eval_batch_of(recipe, data); }
 
 size_t Compiled::program(std::string_view name) const {
   const Program* p = set.find(name);
@@ -227,6 +221,60 @@ void check_fits(const Compiled& c, int64_t free_memory) {
                     device_bytes(c.target, m) - m.arena));
 }
 
+bool is_evaluation(const Graph& g) { return g.name == "eval" || g.name == "eval_tail"; }
+
+// The same graphs, but evaluation in batches of `samples`.
+std::vector<Graph> with_eval_batch(const Compiled& c, std::vector<Graph> graphs, const CompileOptions& o,
+                                   int64_t samples) {
+  std::erase_if(graphs, is_evaluation);
+  CompileOptions eval_only = o;
+  eval_only.train = false;
+  eval_only.predict = 0;
+  Recipe r = c.recipe;
+  r.train.eval_batch = samples;
+  for (Step& s : build_steps(r, c.data, eval_only))
+    graphs.push_back(run_pipeline(std::move(s.graph), {c.target, precision_of(r)}, o.passes));
+  return graphs;
+}
+
+// `c` is planned without a budget and allocates more than there is. Evaluation gives way first: it needs no large
+// batches, and cannot be made smaller otherwise, for it keeps nothing that could be computed again. Then training steps
+// compute results again.
+void fit_budget(Compiled& c, std::vector<Graph> graphs, const Target& roomy, const Backend& backend,
+                const CompileOptions& o) {
+  const int64_t budget = c.recipe.memory.budget.bytes, before = c.memory().total();
+  if (o.eval && c.data.eval > 0 && c.eval_batch > 1) {
+    const auto scratch = [&](bool evaluation_alone) {
+      int64_t most = 0;
+      for (const Program& p : c.set.programs)
+        if (!evaluation_alone || is_evaluation(p.graph)) most = std::max(most, p.memory.scratch);
+      return most;
+    };
+    // Staging has room for a batch of training anyway.
+    c.eval_batch = std::max<int64_t>(1, std::min(c.eval_batch, c.recipe.train.batch_size));
+    for (;; c.eval_batch = ceil_div(c.eval_batch, 2)) {
+      graphs = with_eval_batch(c, std::move(graphs), o, c.eval_batch);
+      c.set = plan(graphs, roomy, backend.kernels());
+      if (c.eval_batch == 1 || c.memory().total() - scratch(false) + scratch(true) <= budget) break;
+    }
+  }
+  const int64_t total = c.memory().total();
+  if (total <= budget || !o.recompute) return;
+  // Only the arena depends on the plan.
+  const int64_t rest = total - c.set.arena_bytes;
+  PlanOptions options;
+  options.budget = std::max<int64_t>(1, budget - rest);
+  try {
+    c.set = plan(std::move(graphs), c.target, backend.kernels(), options);
+  } catch (const BudgetError& e) {
+    throw DeviceError(
+        fmt::format("memory.budget: {} bytes are available, the run allocates {}; the smallest budget that can be "
+                    "met is {} ({}), "
+                    "{} of them outside of the arena; {}",
+                    budget, before, e.smallest() + rest, bytes_text(e.smallest() + rest), rest, e.what()));
+  }
+}
+
 Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileOptions& o) {
   const DeviceName device = parse_device_name(r.device.name);
   const Backend& backend = find_backend(o.target ? o.target->backend : device.backend);
@@ -250,6 +298,7 @@ Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileO
   out.executor.snapshot = o.train;
   if (o.train && !out.target.host_memory) out.executor.ahead = kRunsAhead;
   out.loader = loader_config(r);
+  out.eval_batch = eval_batch_of(r, data);
   std::vector<Graph> graphs;
   for (Step& s : build_steps(r, data, o)) {
     for (StateSpec& spec : s.state)
@@ -262,21 +311,7 @@ Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileO
   Target roomy = out.target;
   if (budget > 0) roomy.memory = Target().memory;
   out.set = plan(graphs, roomy, backend.kernels());
-  if (const int64_t total = out.memory().total(); budget > 0 && total > budget && o.recompute) {
-    // Only the arena depends on the plan.
-    const int64_t rest = total - out.set.arena_bytes;
-    PlanOptions options;
-    options.budget = std::max<int64_t>(1, budget - rest);
-    try {
-      out.set = plan(std::move(graphs), out.target, backend.kernels(), options);
-    } catch (const BudgetError& e) {
-      throw DeviceError(
-          fmt::format("memory.budget: {} bytes are available, the run allocates {}; the smallest budget that can be "
-                      "met is {} ({}), "
-                      "{} of them outside of the arena; {}",
-                      budget, total, e.smallest() + rest, bytes_text(e.smallest() + rest), rest, e.what()));
-    }
-  }
+  if (budget > 0 && out.memory().total() > budget) fit_budget(out, std::move(graphs), roomy, backend, o);
   check_fits(out, o.free_memory);
   out.seconds = start.seconds();
   return out;

@@ -36,16 +36,17 @@ TrainSchedule train_schedule(const Recipe&, int64_t samples);  // UserError wher
 // enough that a signal or a bad step is heard of soon.
 inline constexpr int kRunsAhead = 8;
 
-struct Compiled {                  // A recipe, planned.
-  Recipe recipe;                   // "auto" is resolved: the device that was chosen
-  DataSpec data;                   // that it was planned for
-  StepConfig config;               // of the steps' graphs
-  TrainSchedule schedule;          // of training
-  std::vector<StateSpec> state;    // of all Programs, each name once
-  ProgramSet set;                  // train, train_tail, eval, ...
-  Target target;                   // that it was planned for
-  ExecutorOptions executor;        // slots and snapshots
-  data::LoaderConfig loader;       // of training
+struct Compiled {                // A recipe, planned.
+  Recipe recipe;                 // "auto" is resolved: the device that was chosen
+  DataSpec data;                 // that it was planned for
+  StepConfig config;             // of the steps' graphs
+  TrainSchedule schedule;        // of training
+  std::vector<StateSpec> state;  // of all Programs, each name once
+  ProgramSet set;                // train, train_tail, eval, ...
+  Target target;                 // that it was planned for
+  ExecutorOptions executor;      // slots and snapshots
+  data::LoaderConfig loader;     // of training
+  int64_t eval_batch = 0;        // samples of evaluation's Program; fewer than the recipe's where a budget asks for it
   std::vector<PassReport> passes;  // of the first Program
   double seconds = 0;              // spent in building, passes and plan; starting a driver is not counted
 
@@ -53,7 +54,6 @@ struct Compiled {                  // A recipe, planned.
   size_t program(std::string_view name) const;  // index; InternalError when there is none
   // Whether there is a Program of that name.
   bool has(std::string_view name) const { return set.find(name) != nullptr; }
-  int64_t eval_batch() const;  // samples
 };
 
 struct CompileOptions {              // What compile makes.
@@ -72,6 +72,7 @@ StepConfig step_config(const Recipe&, const DataSpec&);  // what the graphs are 
 DType precision_of(const Recipe&);                       // in which products are computed
 // Unoptimised graphs, as nn builds them, with their names.
 std::vector<Step> build_steps(const Recipe&, const DataSpec&, const CompileOptions&);
+int64_t eval_batch_of(const Recipe&, const DataSpec&);  // samples of evaluation's Program, as the recipe wants it
 // DeviceError when it does not fit, naming the largest batch that does.
 Compiled compile(const Recipe&, const DataSpec&, const CompileOptions& = {});
 

@@ -25,7 +25,7 @@ namespace {
 data::LoaderConfig config(const Compiled& c) {
   data::LoaderConfig l;
   l.seed = static_cast<uint64_t>(c.recipe.seed);
-  l.batch = c.eval_batch();
+  l.batch = c.eval_batch;
   l.shuffle = false;
   l.repeat = false;
   l.threads = static_cast<int>(c.recipe.data.threads);
@@ -38,7 +38,7 @@ Evaluation::Evaluation(const Compiled& c, Executor& e, const data::Source& sourc
     : executor_(e),
       first_slot_(c.executor.slots - 2),
       task_(c.config.task),
-      batch_(c.eval_batch()),
+      batch_(c.eval_batch),
       terms_per_sample_(c.data.terms()),
       units_(c.data.units),
       whole_(c.program("eval")),

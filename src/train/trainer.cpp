@@ -65,6 +65,9 @@ class Trainer {
     if (const Recomputed again = recomputed(c_.set.programs[0]); again.launches > 0)
       progress_.note(fmt::format("memory.budget: {} launches of a step run again, {:.2f} % more FLOP", again.launches,
                                  again.flops_percent));
+    if (const int64_t wanted = eval_batch_of(c_.recipe, c_.data); evaluation_ && c_.eval_batch < wanted)
+      progress_.note(
+          fmt::format("memory.budget: evaluation goes in batches of {} instead of {} samples", c_.eval_batch, wanted));
     if (const int64_t warm = schedule_.warmup_steps; warm > c_.schedule.total_steps)
       progress_.note(fmt::format(
           "warning: schedule.warmup_steps = {}, but the run has {} steps: the learning rate never reaches {}", warm,
@@ -324,9 +327,10 @@ class Trainer {
       loader_.reset();
       executor_.reset();
       if (device.backend != "ref")
-        result_.peak_flops =
+        result_.peak_flops = std::max(
+            result_.flops_per_second,
             measure_peak(find_backend(device.backend), {device.index, static_cast<int>(c_.recipe.device.threads)})
-                .flops_per_second;
+                .flops_per_second);
     }
     return result_;
   }

@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "process.h"
+#include "train/memory_curve.h"
 #include "train/trainer.h"
 
 namespace lathe::test {
@@ -105,6 +106,56 @@ TEST(Recompute, RefusalNamesTheSmallestBudgetAndThatOneWorks) {
   EXPECT_LE(compile(r, data).memory().total(), smallest);
   r.memory.budget.bytes = smallest * 98 / 100;
   EXPECT_THROW(compile(r, data), Error);
+}
+
+// Batches of evaluation that hold the peak give way to a budget, and the loss is the same but for the order of its sum.
+TEST(Recompute, EvaluationDoesNotHoldThePeak) {
+  Sets sets = kCnn.sets;
+  sets.insert(sets.end(), {"data.test_samples=130", "train.eval_batch=128"});
+  Recipe r = load_recipe(kCnn.recipe, sets), training = load_recipe(kCnn.recipe, kCnn.sets);
+  const DataSpec data = describe_data(r);
+  const Compiled whole = compile(r, data);
+  EXPECT_EQ(whole.eval_batch, 128);
+  const auto scratch = [](const Compiled& c, const char* program) {
+    return c.set.programs[c.program(program)].memory.scratch;
+  };
+  ASSERT_GT(scratch(whole, "eval"), scratch(whole, "train"));
+  r.memory.budget.bytes = smallest_budget(training) * 101 / 100;
+  ASSERT_LT(r.memory.budget.bytes, whole.memory().total() / 2);
+  const Compiled tight = compile(r, data);
+  EXPECT_EQ(tight.eval_batch, 16) << "of training";
+  EXPECT_LE(tight.memory().total(), r.memory.budget.bytes);
+  EXPECT_GT(recomputed(tight.set.programs[tight.program("train")]).launches, 0);
+
+  CompileOptions evaluation;
+  evaluation.train = false;
+  Recipe smaller = load_recipe(kCnn.recipe, sets);
+  smaller.train.eval_batch = 4;
+  smaller.memory.budget.bytes = compile(smaller, data, evaluation).memory().total();
+  smaller.train.eval_batch = 128;
+  EXPECT_EQ(compile(smaller, data, evaluation).eval_batch, 4);
+
+  const TempDir dir;
+  double losses[2] = {};
+  for (const bool budget : {false, true}) {
+    TrainOptions o;
+    o.out = dir.path(budget ? "tight" : "free");
+    o.quiet = true;
+    Recipe own = r;
+    if (!budget) own.memory.budget = {};
+    const TrainResult t = train(own, o);
+    EXPECT_EQ(t.evaluation->samples, 130);
+    losses[budget] = t.eval_loss;
+  }
+  EXPECT_NEAR(losses[1], losses[0], 1e-6 * losses[0]);
+
+  const MemoryCurve curve = memory_curve(r, data, {}, 8);
+  ASSERT_GE(curve.points.size(), 5u);
+  EXPECT_EQ(curve.points.front().budget + curve.rest, whole.memory().total());
+  EXPECT_LT(curve.points.back().budget + curve.rest, whole.memory().total() / 2);
+  EXPECT_GT(curve.points.back().launches, 0);
+  r.memory.budget.bytes = curve.points.back().budget + curve.rest;
+  EXPECT_LE(compile(r, data).memory().total(), r.memory.budget.bytes);
 }
 
 TEST(Recompute, CurveIsPrintedAndDrawn) {
