@@ -95,11 +95,8 @@ void print_table(const TrainResult& r) {
     row("waited for data", format_seconds(r.wait_seconds));
   }
   if (r.peak_flops > 0 && !r.unchanged)
-    row("compute",
-        fmt::format(
-            "{:.1f} GFLOP/s, {:.0f} % of the measured GEMM peak ({:.0f}){}", r.flops_per_second / 1e9,
-            100 * r.flops_per_second / r.peak_flops, r.peak_flops / 1e9,
-            r.flops_per_second > r.peak_flops ? "; above it: other work slowed the measurement of the peak" : ""));
+    row("compute", fmt::format("{:.1f} GFLOP/s, {:.0f} % of the measured GEMM peak ({:.0f})", r.flops_per_second / 1e9,
+                               100 * r.flops_per_second / r.peak_flops, r.peak_flops / 1e9));
   row("memory predicted", fmt::format("{} ({} bytes)", format_bytes(r.memory.total()), r.memory.total()));
   row("memory allocated", fmt::format("{} ({} bytes)", format_bytes(r.allocated), r.allocated));
   row("resident, peak", fmt::format("{}, of that outside: {} (estimated {})", format_bytes(r.resident_bytes),

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "backend/kernels/binary_cache.h"
 #include "base/stopwatch.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
 #include "plan/plan.h"
 #include "run/executor.h"
+#include "run/peak_store.h"
 
 namespace lathe {
 namespace {
@@ -50,7 +52,7 @@ Peak measure_peak(const Backend& backend, const DeviceOptions& options) {
     const double s = best_seconds(backend, options, b.finish(), 0.2);
     peak.bytes_per_second = 8.0 * static_cast<double>(n) / s;
   }
-  return peak;
+  return keep_best_peak(BinaryCache::default_folder(), peak_machine(backend, options), peak);
 }
 
 TransferRate measure_transfer(const Backend& backend, const DeviceOptions& options) {
