@@ -112,7 +112,7 @@ void add_plan(CLI::App& app, int&) {
   cmd->footer(
       "Examples: lathe plan fashion_mnist --set train.batch_size=1024 --nodes\n"
       "          lathe plan fashion_mnist --target a100-40gb --device-memory 16GiB\n"
-      "          lathe plan gpt_tiny --curve");
+      "          lathe plan fashion_mnist --curve");
   cmd->callback([o] {
     const Recipe r = o->recipe.load();
     CompileOptions options;
