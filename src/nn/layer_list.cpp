@@ -1,17 +1,22 @@
 #include "nn/layer_list.h"
 
+#include <algorithm>
 #include <map>
 
 #include "nn/layers.h"
 #include "ops/adaptive_pool.h"
 #include "ops/avg_pool.h"
+#include "ops/concat.h"
 #include "ops/conv2d.h"
 #include "ops/elementwise.h"
 #include "ops/full.h"
 #include "ops/group_norm.h"
 #include "ops/max_pool.h"
+#include "ops/pixel_shuffle.h"
 #include "ops/reduce.h"
 #include "ops/reshape.h"
+#include "ops/resize.h"
+#include "ops/slice.h"
 
 namespace lathe {
 namespace {
@@ -83,7 +88,7 @@ class ListBuilder {
   void want_image(const LayerSpec& s) const { want(s, x_.ndim() == 4, "an image [N, height, width, channels]"); }
   void want_sequence(const LayerSpec& s) const { want(s, x_.ndim() == 3, "a sequence [N, positions, width]"); }
 
-  Value pool(const LayerSpec& s, Value x) const {
+  Value pool(const LayerSpec& s, Value x) {
     want_image(s);
     const int64_t kernel = layer_integer(s, "kernel"), given = layer_integer(s, "stride");
     const int64_t stride = given > 0 ? given : kernel, padding = layer_padding(s, "padding");
@@ -95,68 +100,210 @@ class ListBuilder {
     return s.type == "max_pool" ? max_pool(x, p) : avg_pool(x, p);
   }
 
-  Value conv(const LayerSpec& s, Value x) const {
-    want_image(s);
-    ConvOptions o{.kernel = layer_integer(s, "kernel"),
-                  .stride = layer_integer(s, "stride"),
-                  .padding = layer_padding(s, "padding"),
-                  .dilation = layer_integer(s, "dilation"),
-                  .groups = layer_integer(s, "groups"),
-                  .bias = layer_flag(s, "bias")};
-    return conv2d(net_, name_, x, layer_integer(s, "out"), o);
+  Value global_pool(const LayerSpec& s, Value x) {
+    const bool max = layer_text(s, "kind") == "max";
+    if (x.ndim() == 4) return max ? global_max_pool(x) : global_avg_pool(x);
+    want(s, x.ndim() == 3, "an image or a sequence");
+    return max ? reduce_max(x, {1}) : reduce_mean(x, {1});
   }
 
-  Value block(const LayerSpec& s, Value x, const AttentionOptions& attention) const {
+  Value adaptive_pool(const LayerSpec& s, Value x) {
+    want_image(s);
+    const int64_t h = layer_integer(s, "height"), w = layer_integer(s, "width");
+    return layer_text(s, "kind") == "max" ? adaptive_max_pool(x, h, w) : adaptive_avg_pool(x, h, w);
+  }
+
+  Value resize(const LayerSpec& s, Value x) {
+    want_image(s);
+    const auto size = [&](const char* key, int axis) {
+      const int64_t given = layer_integer(s, key);
+      return given > 0 ? given : x.dim(axis) * layer_integer(s, "factor");
+    };
+    const int64_t h = size("height", 1), w = size("width", 2);
+    return layer_text(s, "kind") == "nearest" ? resize_nearest(x, h, w) : resize_bilinear(x, h, w);
+  }
+
+  Value shuffle(const LayerSpec& s, Value x) {
+    want_image(s);
+    const int64_t factor = layer_integer(s, "factor");
+    return s.type == "pixel_shuffle" ? pixel_shuffle(x, factor) : pixel_unshuffle(x, factor);
+  }
+
+  Value join(const LayerSpec& s, Value x) {
+    const std::string with = layer_text(s, "with");
+    const Value parts[] = {x, output_of("with", with)};
+    if (parts[1].ndim() != x.ndim() || parts[1].shape().with_dim(-1, x.dim(-1)) != x.shape())
+      fail(fmt::format("with: expected an output that differs from {} in the last number alone, got \"{}\" of {}",
+                       shape_text(x.shape()), with, shape_text(parts[1].shape())));
+    return concat(parts, -1);
+  }
+
+  // Of a layer whose `out` may be 0.
+  int64_t width_of(const LayerSpec& s) const {
+    const int64_t given = layer_integer(s, "out");
+    return given > 0 ? given : c_.classes;
+  }
+
+  ConvOptions conv_options(const LayerSpec& s) const {
+    return {.kernel = layer_integer(s, "kernel"),
+            .stride = layer_integer(s, "stride"),
+            .padding = layer_padding(s, "padding"),
+            .dilation = layer_integer(s, "dilation"),
+            .groups = layer_integer(s, "groups"),
+            .bias = layer_flag(s, "bias")};
+  }
+
+  Value conv(const LayerSpec& s, Value x) {
+    want_image(s);
+    return conv2d(net_, name_, x, width_of(s), conv_options(s));
+  }
+
+  Value conv_of_sequence(const LayerSpec& s, Value x) {
+    want_sequence(s);
+    return conv1d(net_, name_, x, width_of(s), conv_options(s), causal(s));
+  }
+
+  Value conv_transpose(const LayerSpec& s, Value x) {
+    want_image(s);
+    return conv_transpose2d(net_, name_, x, width_of(s),
+                            {.kernel = layer_integer(s, "kernel"),
+                             .stride = layer_integer(s, "stride"),
+                             .padding = layer_integer(s, "padding"),
+                             .extra = layer_integer(s, "extra"),
+                             .groups = layer_integer(s, "groups"),
+                             .bias = layer_flag(s, "bias")});
+  }
+
+  Value dense(const LayerSpec& s, Value x) {
+    const bool bias = layer_flag(s, "bias");
+    return x.ndim() == 4 ? linear_of_image(net_, name_, x, width_of(s), bias)
+                         : linear(net_, name_, x, width_of(s), bias);
+  }
+
+  Value norm(const LayerSpec& s, Value x) {
+    if (s.type == "batch_norm") return batch_norm(net_, name_, x);
+    if (s.type == "layer_norm") return layer_norm(net_, name_, x, layer_number(s, "eps"));
+    if (s.type == "rms_norm") return rms_norm(net_, name_, x);
+    want(s, x.ndim() > 2, "an image or a sequence");
+    if (takes_tokens(c_.layer_list))
+      fail(
+          fmt::format("expected layer_norm or rms_norm for text: {} mixes a token with the next ones, which it must "
+                      "not see",
+                      s.type));
+    if (s.type == "instance_norm") return instance_norm(net_, name_, x, layer_number(s, "eps"));
+    return group_norm(net_, name_, x, layer_integer(s, "groups"), layer_number(s, "eps"));
+  }
+
+  Value sequence(const LayerSpec& s, Value x) {
+    want_image(s);
+    const bool rows = layer_text(s, "of") == "rows";
+    return rows ? reshape(x, {x.dim(0), x.dim(1), x.dim(2) * x.dim(3)})
+                : reshape(x, {x.dim(0), x.dim(1) * x.dim(2), x.dim(3)});
+  }
+
+  Value positions(const LayerSpec& s, Value x) {
+    want_sequence(s);
+    return x + embedding(net_, name_, iota(net_.builder(), {DType::i32, {x.dim(1)}}, 0), x.dim(1), x.dim(2));
+  }
+
+  Value recurrence(const LayerSpec& s, Value x) {
+    want_sequence(s);
+    Origin origin(net_.builder(), name_);
+    const int64_t width = layer_integer(s, "width"), b = x.dim(0);
+    const bool both = layer_flag(s, "both_ways"), last = layer_text(s, "states") == "last";
+    if (both && takes_tokens(c_.layer_list)) fail("expected both_ways = false for text: a token must not see the next");
+    Values rows;
+    for (int64_t t = 0; t < x.dim(1); ++t) rows.push_back(reshape(slice_axis(x, 1, t, 1), {b, x.dim(2)}));
+    const bool gru = s.type == "gru";
+    Values states = recurrent(net_, name_, "_l0", rows, width, gru), back;
+    std::ranges::reverse(rows);
+    if (both) back = recurrent(net_, name_, "_l0_reverse", rows, width, gru);
+    const auto beside = [&](Value there, Value again) {
+      const Value parts[] = {there, again};
+      return both ? concat(parts, 1) : there;
+    };
+    const size_t n = states.size();
+    if (last) return beside(states.back(), both ? back.back() : Value());
+    for (size_t t = 0; t < n; ++t) {
+      const Value state = beside(states[t], both ? back[n - 1 - t] : Value());
+      states[t] = reshape(state, {b, 1, state.dim(1)});
+    }
+    return concat(states, 1);
+  }
+
+  // A token predicts the next one.
+  bool causal(const LayerSpec& s) const {
+    const bool given = layer_flag(s, "causal");
+    if (takes_tokens(c_.layer_list) && !given)
+      fail("expected causal = true: a token predicts the next one, which it must not see");
+    return given;
+  }
+
+  Value attention(const LayerSpec& s, Value x) {
+    want_sequence(s);
+    return self_attention(net_, name_, x,
+                          {.heads = layer_integer(s, "heads"),
+                           .kv_heads = layer_integer(s, "kv_heads"),
+                           .causal = causal(s),
+                           .bias = layer_flag(s, "bias"),
+                           .rotary_base = layer_flag(s, "rotary") ? 10000.0 : 0.0});
+  }
+
+  Value transformer(const LayerSpec& s, Value x) {
+    want_sequence(s);
     const int64_t d = x.dim(2), given = layer_integer(s, "feed_forward");
-    x = x + self_attention(net_, name_ + ".attn", layer_norm(net_, name_ + ".ln_1", x), attention);
+    const double rate = layer_number(s, "dropout");
+    x = x + self_attention(net_, name_ + ".attn", layer_norm(net_, name_ + ".ln_1", x),
+                           {.heads = layer_integer(s, "heads"), .causal = causal(s), .dropout = rate});
     const Value y =
         gelu(linear(net_, name_ + ".mlp.c_fc", layer_norm(net_, name_ + ".ln_2", x), given > 0 ? given : 4 * d));
-    return x + dropout(net_, linear(net_, name_ + ".mlp.c_proj", y, d), attention.dropout);
+    return x + dropout(net_, linear(net_, name_ + ".mlp.c_proj", y, d), rate);
+  }
+
+  Value plain(const LayerSpec& s, Value x) {
+    if (s.type == "dropout") return dropout(net_, x, layer_number(s, "rate"));
+    if (s.type == "flatten") return reshape(x, {x.dim(0), x.shape().numel() / x.dim(0)});
+    if (s.type == "activation") return activation(layer_text(s, "function"), x);
+    if (s.type == "prelu") return prelu(net_, name_, x);
+    return embedding(net_, name_, x, c_.classes, layer_integer(s, "width"));
   }
 
   Value body(const LayerSpec& s, Value x) {
-    const std::string& type = s.type;
-    if (type == "conv") return conv(s, x);
-    if (type == "max_pool" || type == "avg_pool") return pool(s, x);
-    if (type == "dense") {
-      const int64_t given = layer_integer(s, "out"), out = given > 0 ? given : c_.classes;
-      const bool bias = layer_flag(s, "bias");
-      if (x.ndim() != 4) return linear(net_, name_, x, out, bias);
-      return linear_of_image(net_, name_, x, out, bias);
-    }
-    if (type == "batch_norm") return batch_norm(net_, name_, x);
-    if (type == "layer_norm") return layer_norm(net_, name_, x, layer_number(s, "eps"));
-    if (type == "rms_norm") return rms_norm(net_, name_, x);
-    if (type == "group_norm") return group_norm(net_, name_, x, layer_integer(s, "groups"), layer_number(s, "eps"));
-    if (type == "global_pool") {
-      const bool max = layer_text(s, "kind") == "max";
-      if (x.ndim() == 4) return max ? global_max_pool(x) : global_avg_pool(x);
-      want(s, x.ndim() == 3, "an image or a sequence");
-      return max ? reduce_max(x, {1}) : reduce_mean(x, {1});
-    }
-    if (type == "dropout") return dropout(net_, x, layer_number(s, "rate"));
-    if (type == "flatten") return reshape(x, {x.dim(0), x.shape().numel() / x.dim(0)});
-    if (type == "activation") return activation(layer_text(s, "function"), x);
-    if (type == "sequence") {
-      want_image(s);
-      return reshape(x, {x.dim(0), x.dim(1) * x.dim(2), x.dim(3)});
-    }
-    if (type == "embedding") return embedding(net_, name_, x, c_.classes, layer_integer(s, "width"));
-    want_sequence(s);
-    if (type == "positions")
-      return x + embedding(net_, name_, iota(net_.builder(), {DType::i32, {x.dim(1)}}, 0), x.dim(1), x.dim(2));
-    LATHE_CHECK(type == "attention" || type == "transformer", "no layer of type {}", type);
-    AttentionOptions o{.heads = layer_integer(s, "heads"), .causal = layer_flag(s, "causal")};
-    if (takes_tokens(c_.layer_list) && !o.causal)
-      fail("expected causal = true: a token predicts the next one, which it must not see");
-    if (type == "transformer") {
-      o.dropout = layer_number(s, "dropout");
-      return block(s, x, o);
-    }
-    o.kv_heads = layer_integer(s, "kv_heads");
-    o.rotary_base = layer_flag(s, "rotary") ? 10000 : 0;
-    o.bias = layer_flag(s, "bias");
-    return self_attention(net_, name_, x, o);
+    using L = ListBuilder;
+    static constexpr std::pair<std::string_view, Value (L::*)(const LayerSpec&, Value)> kBodies[] = {
+        {"conv", &L::conv},
+        {"conv1d", &L::conv_of_sequence},
+        {"conv_transpose", &L::conv_transpose},
+        {"dense", &L::dense},
+        {"batch_norm", &L::norm},
+        {"layer_norm", &L::norm},
+        {"rms_norm", &L::norm},
+        {"group_norm", &L::norm},
+        {"instance_norm", &L::norm},
+        {"max_pool", &L::pool},
+        {"avg_pool", &L::pool},
+        {"global_pool", &L::global_pool},
+        {"adaptive_pool", &L::adaptive_pool},
+        {"resize", &L::resize},
+        {"pixel_shuffle", &L::shuffle},
+        {"pixel_unshuffle", &L::shuffle},
+        {"concat", &L::join},
+        {"dropout", &L::plain},
+        {"flatten", &L::plain},
+        {"activation", &L::plain},
+        {"prelu", &L::plain},
+        {"sequence", &L::sequence},
+        {"embedding", &L::plain},
+        {"positions", &L::positions},
+        {"lstm", &L::recurrence},
+        {"gru", &L::recurrence},
+        {"attention", &L::attention},
+        {"transformer", &L::transformer},
+    };
+    for (const auto& [type, build] : kBodies)
+      if (type == s.type) return (this->*build)(s, x);
+    LATHE_CHECK(false, "no layer of type {}", s.type);
+    return x;
   }
 
   Net& net_;
@@ -174,15 +321,16 @@ bool takes_tokens(const std::vector<LayerSpec>& layers) { return !layers.empty()
 Value build_layers(Net& net, const ModelConfig& c, Value x) {
   ListBuilder builder(net, c);
   if (c.layer_list.empty()) throw LayerError(0, "expected at least one layer");
-  const bool tokens = takes_tokens(c.layer_list);
-  const int64_t rows = tokens ? x.dim(0) * x.dim(1) : x.dim(0);
-  Value y = builder.build(x);
+  const Value y = builder.build(x);
   builder.last();
-  const Shape wanted = tokens ? Shape{x.dim(0), x.dim(1), c.classes} : Shape{x.dim(0), c.classes};
+  Shape wanted{x.dim(0), c.classes};
+  const char* what = "a number for each class";
+  if (takes_tokens(c.layer_list)) wanted = {x.dim(0), x.dim(1), c.classes}, what = "a number for each token";
+  if (c.pixels) wanted = {x.dim(0), x.dim(1), x.dim(2), c.classes}, what = "numbers for each pixel of the image";
   if (y.shape() != wanted)
-    builder.fail(fmt::format("expected {} ({}) as the output of the last layer, got {}", shape_text(wanted),
-                             tokens ? "a number for each token" : "a number for each class", shape_text(y.shape())));
-  return reshape(y, {rows, c.classes});
+    builder.fail(fmt::format("expected {} ({}) as the output of the last layer, got {}", shape_text(wanted), what,
+                             shape_text(y.shape())));
+  return reshape(y, {y.shape().numel() / c.classes, c.classes});
 }
 
 }  // namespace lathe

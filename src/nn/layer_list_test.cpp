@@ -66,11 +66,35 @@ TEST(LayerList, EveryTypeBuilds) {
       layer("flatten"),
       layer("dense", {{"out", whole(0)}}),
   };
+  const std::vector<LayerSpec> picture{
+      layer("conv", {{"out", whole(4)}, name("a")}),
+      layer("adaptive_pool", {{"height", whole(7)}, {"width", whole(14)}}),
+      layer("resize", {{"height", whole(14)}, {"width", whole(14)}, {"kind", word("bilinear")}}),
+      layer("conv_transpose", {{"out", whole(16)}, {"groups", whole(2)}}),
+      layer("instance_norm"),
+      layer("pixel_shuffle"),
+      layer("pixel_unshuffle"),
+      layer("concat", {{"with", word("a")}}),
+      layer("prelu"),
+      layer("conv", {{"out", whole(0)}}),
+  };
+  const std::vector<LayerSpec> series{layer("sequence", {{"of", word("rows")}}), layer("conv1d", {{"out", whole(6)}}),
+                                      layer("gru", {{"width", whole(4)}, {"both_ways", true}}),
+                                      layer("lstm", {{"width", whole(4)}, {"states", word("last")}}),
+                                      layer("dense", {{"out", whole(0)}})};
   for (const LayerSpec& s : image) EXPECT_TRUE(check_layer(s).empty()) << s.type << ": " << check_layer(s)[0].message;
   StepConfig c;
   c.model = net(image);
   const Step train = train_step(c, kFashion, 4);
   EXPECT_GT(train.graph.nodes.size(), 50u);
+  c.model = net(series);
+  EXPECT_GT(train_step(c, kFashion, 4).graph.nodes.size(), 50u);
+  c.model = net(picture, 2);
+  c.model.pixels = true;
+  c.task = Task::segment;
+  const Graph mask = predict_step(c, kFashion, 3).graph;
+  EXPECT_EQ(mask.type(mask.outputs[0].value).shape, (Shape{3 * 28 * 28, 2}));
+  c.task = Task::classify;
   const std::vector<LayerSpec> text{layer("embedding", {{"width", whole(16)}}), layer("positions"),
                                     layer("transformer", {{"causal", true}}), layer("dense", {{"out", whole(0)}})};
   c.model = net(text, 100);
@@ -80,8 +104,57 @@ TEST(LayerList, EveryTypeBuilds) {
   // Each type of the table was used.
   for (const LayerType& t : layer_types()) {
     const auto is = [&](const LayerSpec& s) { return s.type == t.name; };
-    EXPECT_TRUE(std::any_of(image.begin(), image.end(), is) || std::any_of(text.begin(), text.end(), is)) << t.name;
+    const auto used = [&](const std::vector<LayerSpec>& list) { return std::any_of(list.begin(), list.end(), is); };
+    EXPECT_TRUE(used(image) || used(text) || used(picture) || used(series)) << t.name;
   }
+}
+
+// The shape of what a list makes of a [2, 12, 10, 8] image, as the error of a last layer that does not fit shows it.
+TEST(LayerList, ShapesOfLayers) {
+  const auto shape = [](std::vector<LayerSpec> list) {
+    const std::string error = error_of(list, list.size() - 1, {DType::f32, {12, 10, 8}});
+    return error.substr(error.find("got ") + 4);
+  };
+  EXPECT_EQ(shape({layer("conv_transpose", {{"out", whole(5)}})}), "[N, 24, 20, 5]");
+  EXPECT_EQ(shape({layer("conv_transpose",
+                         {{"out", whole(5)}, {"kernel", whole(3)}, {"padding", whole(1)}, {"extra", whole(1)}})}),
+            "[N, 24, 20, 5]");
+  EXPECT_EQ(shape({layer("pixel_shuffle")}), "[N, 24, 20, 2]");
+  EXPECT_EQ(shape({layer("pixel_unshuffle")}), "[N, 6, 5, 32]");
+  EXPECT_EQ(shape({layer("resize", {{"factor", whole(3)}})}), "[N, 36, 30, 8]");
+  EXPECT_EQ(shape({layer("resize", {{"height", whole(7)}})}), "[N, 7, 20, 8]");
+  EXPECT_EQ(shape({layer("adaptive_pool", {{"width", whole(3)}})}), "[N, 1, 3, 8]");
+  const LayerSpec rows = layer("sequence", {{"of", word("rows")}}),
+                  a = layer("conv", {{"out", whole(3)}, {"name", word("a")}});
+  EXPECT_EQ(shape({rows}), "[N, 12, 80]");
+  EXPECT_EQ(shape({rows, layer("conv1d", {{"out", whole(5)}, {"stride", whole(2)}})}), "[N, 6, 5]");
+  EXPECT_EQ(shape({rows, layer("conv1d", {{"out", whole(5)}, {"dilation", whole(3)}, {"causal", true}})}),
+            "[N, 12, 5]");
+  EXPECT_EQ(shape({rows, layer("gru", {{"width", whole(5)}})}), "[N, 12, 5]");
+  EXPECT_EQ(shape({rows, layer("lstm", {{"width", whole(6)}, {"states", word("last")}, {"both_ways", true}})}),
+            "[N, 12]");
+  EXPECT_EQ(shape({a, layer("conv", {{"out", whole(4)}}), layer("concat", {{"with", word("a")}})}), "[N, 12, 10, 7]");
+}
+
+TEST(LayerList, NewLayersThatDoNotFit) {
+  const LayerSpec head = layer("dense", {{"out", whole(0)}});
+  EXPECT_EQ(error_of({layer("conv", {{"out", whole(4)}, {"name", word("a")}}), layer("max_pool"),
+                      layer("concat", {{"with", word("a")}}), head},
+                     2),
+            "with: expected an output that differs from [N, 14, 14, 4] in the last number alone, got \"a\" of "
+            "[N, 28, 28, 4]");
+  EXPECT_NE(error_of({layer("pixel_shuffle", {{"factor", whole(3)}}), head}, 0).find("pixel_shuffle of [N, 28, 28, 1]"),
+            std::string::npos);
+  EXPECT_EQ(error_of({layer("lstm", {{"width", whole(4)}}), head}, 0),
+            "lstm: expected a sequence [N, positions, width], got [N, 28, 28, 1]");
+  EXPECT_NE(error_of({layer("embedding", {{"width", whole(4)}}), layer("conv1d", {{"out", whole(4)}}), head}, 1,
+                     {DType::i32, {12}})
+                .find("expected causal = true"),
+            std::string::npos);
+  EXPECT_NE(error_of({layer("embedding", {{"width", whole(4)}}), layer("group_norm", {{"groups", whole(2)}}), head}, 1,
+                     {DType::i32, {12}})
+                .find("expected layer_norm or rms_norm for text"),
+            std::string::npos);
 }
 
 TEST(LayerList, TokensDoNotSeeWhatTheyPredict) {
@@ -145,7 +218,8 @@ TEST(LayerSpecs, AreCheckedAndNormalised) {
   EXPECT_EQ(normalized(layer("conv", {{"activation", word("none")}, {"kernel", whole(3)}, {"out", whole(5)}})),
             layer("conv", {{"out", whole(5)}}));
   EXPECT_EQ(normalized(layer("dropout", {{"rate", whole(0)}})), layer("dropout", {{"rate", 0.0}}));
-  EXPECT_EQ(check_layer(layer("conv"))[0].message, "conv needs out: channels of the output");
+  EXPECT_EQ(check_layer(layer("conv"))[0].message,
+            "conv needs out: channels of the output; 0: the number of classes, or of the channels of an image");
   EXPECT_EQ(check_layer(layer("dense", {{"out", 1.5}}))[0].message, "expected an integer from 0 to 1048576, got 1.5");
   EXPECT_EQ(check_layer(layer("dense", {{"out", whole(1)}, {"kernel", whole(1)}}))[0].key, "kernel");
   EXPECT_EQ(check_layer(layer("max_pool", {{"padding", word("sme")}}))[0].message,

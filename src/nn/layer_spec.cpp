@@ -10,10 +10,14 @@
 namespace lathe {
 namespace {
 
-constexpr std::string_view kLayerActivations[] = {"none", "relu",    "relu6", "gelu",     "gelu_erf",  "silu",
-                                                  "tanh", "sigmoid", "mish",  "softplus", "hard_swish"};
+constexpr std::string_view kLayerActivations[] = {
+    "none", "relu", "relu6",   "leaky_relu", "elu",        "selu",         "gelu",        "gelu_erf", "silu",
+    "mish", "tanh", "sigmoid", "softplus",   "hard_swish", "hard_sigmoid", "log_sigmoid", "softsign"};
 constexpr std::span<const std::string_view> kLayerFunctions = std::span(kLayerActivations).subspan(1);
 constexpr std::string_view kPoolKinds[] = {"avg", "max"};
+constexpr std::string_view kResizeKinds[] = {"nearest", "bilinear"};
+constexpr std::string_view kSequenceOf[] = {"pixels", "rows"};
+constexpr std::string_view kStatesOf[] = {"all", "last"};
 
 constexpr double kMaxWidth = 1 << 20;
 
@@ -42,9 +46,16 @@ constexpr LayerKey required(LayerKey key) {
 }
 
 constexpr LayerKey kOutKey = integer("out", 0, 0, kMaxWidth, "width of the output; 0: the number of classes or tokens");
+constexpr LayerKey kChannelsKey =
+    integer("out", 0, 0, 65536, "channels of the output; 0: the number of classes, or of the channels of an image");
+constexpr LayerKey kFactorKey = integer("factor", 2, 1, 1024, "by which height and width change");
 constexpr LayerKey kBiasKey = flag("bias", true, "adds a bias");
 constexpr LayerKey kHeadsKey = integer("heads", 4, 1, 1024, "attention heads; must divide the width");
 constexpr LayerKey kCausalKey = flag("causal", false, "a position sees those before it alone; needed for text");
+constexpr LayerKey kStateKey = integer("width", 1, 1, kMaxWidth, "of the state");
+constexpr LayerKey kStatesKey = choice("states", "all", kStatesOf, "the states at all positions, or the last one");
+constexpr LayerKey kBothWaysKey =
+    flag("both_ways", false, "a second one reads from the end; their states stand side by side");
 constexpr LayerKey kEpsKey = number("eps", 1e-5, 0, 1, "added to the variance");
 constexpr std::string_view kPoolPadding =
     "pixels at each side, or \"same\": the size of the output is that of the input / stride";
@@ -53,11 +64,24 @@ const std::vector<LayerType>& layer_table() {
   static const std::vector<LayerType> table{
       {"conv",
        "2-d convolution of an image",
-       {required(integer("out", 1, 1, 65536, "channels of the output")),
-        integer("kernel", 3, 1, 1024, "side of the kernel"), integer("stride", 1, 1, 1024, "step of the kernel"),
-        padding(-1, kPoolPadding), integer("dilation", 1, 1, 1024, "distance of the kernel's taps"),
+       {required(kChannelsKey), integer("kernel", 3, 1, 1024, "side of the kernel"),
+        integer("stride", 1, 1, 1024, "step of the kernel"), padding(-1, kPoolPadding),
+        integer("dilation", 1, 1, 1024, "distance of the kernel's taps"),
         integer("groups", 1, 1, 65536, "channels are convolved in so many groups; as many as channels: depthwise"),
         kBiasKey}},
+      {"conv1d",
+       "convolution over the positions of a sequence",
+       {required(kOutKey), integer("kernel", 3, 1, 1024, "length of the kernel"),
+        integer("stride", 1, 1, 1024, "step of the kernel"), padding(-1, kPoolPadding),
+        integer("dilation", 1, 1, 1024, "distance of the kernel's taps"),
+        integer("groups", 1, 1, 65536, "channels are convolved in so many groups"), kCausalKey, kBiasKey}},
+      {"conv_transpose",
+       "transposed convolution, which makes an image larger",
+       {required(kChannelsKey), integer("kernel", 2, 1, 1024, "side of the kernel"),
+        integer("stride", 2, 1, 1024, "by which the image grows"),
+        integer("padding", 0, 0, 1024, "pixels cut off at each side"),
+        integer("extra", 0, 0, 1024, "rows and columns more, below and right"),
+        integer("groups", 1, 1, 65536, "channels are convolved in so many groups"), kBiasKey}},
       {"dense",
        "fully connected layer: of a whole image, of each position of a sequence",
        {required(kOutKey), kBiasKey}},
@@ -67,6 +91,7 @@ const std::vector<LayerType>& layer_table() {
       {"group_norm",
        "normalises groups of channels of each sample",
        {integer("groups", 8, 1, 65536, "number of groups; must divide the channels"), kEpsKey}},
+      {"instance_norm", "normalises each channel of each sample over all places", {kEpsKey}},
       {"max_pool",
        "largest value of each window",
        {integer("kernel", 2, 1, 1024, "side of the window"),
@@ -78,14 +103,35 @@ const std::vector<LayerType>& layer_table() {
       {"global_pool",
        "mean or maximum over all pixels, or over all positions",
        {choice("kind", "avg", kPoolKinds, "mean or maximum")}},
+      {"adaptive_pool",
+       "mean or maximum of an image's parts, as many as are asked for",
+       {integer("height", 1, 1, 65536, "of the output"), integer("width", 1, 1, 65536, "of the output"),
+        choice("kind", "avg", kPoolKinds, "mean or maximum")}},
+      {"resize",
+       "an image at another size",
+       {kFactorKey, integer("height", 0, 0, 65536, "of the output, instead of the factor; 0: by the factor"),
+        integer("width", 0, 0, 65536, "of the output, instead of the factor; 0: by the factor"),
+        choice("kind", "nearest", kResizeKinds, "the nearest pixel, or between pixels")}},
+      {"pixel_shuffle",
+       "channels to pixels: an image factor times as large with factor^2 fewer channels",
+       {kFactorKey}},
+      {"pixel_unshuffle", "pixels to channels: the inverse of pixel_shuffle", {kFactorKey}},
+      {"concat",
+       "the channels of another layer behind those of its input",
+       {required(text("with", "the layer whose output is appended"))}},
       {"dropout", "drops activations while training", {required(number("rate", 0, 0, 0.999, "part that is dropped"))}},
       {"flatten", "one row per sample (dense does it by itself)", {}},
       {"activation", "a nonlinearity by itself", {required(choice("function", "relu", kLayerFunctions, "which one"))}},
-      {"sequence", "the pixels of an image as the positions of a sequence", {}},
+      {"prelu", "x where it is positive, elsewhere x times a slope for each channel that is learnt", {}},
+      {"sequence",
+       "an image as a sequence",
+       {choice("of", "pixels", kSequenceOf, "a position is a pixel, or a row with all its pixels")}},
       {"embedding",
        "tokens to vectors; as the first layer it makes the network one for text",
        {required(integer("width", 1, 1, kMaxWidth, "length of the vectors"))}},
       {"positions", "adds a learned vector to each position", {}},
+      {"lstm", "recurrent layer over the positions of a sequence", {required(kStateKey), kStatesKey, kBothWaysKey}},
+      {"gru", "recurrent layer with fewer gates", {required(kStateKey), kStatesKey, kBothWaysKey}},
       {"attention",
        "self-attention over the positions of a sequence",
        {kHeadsKey, kCausalKey, integer("kv_heads", 0, 0, 1024, "heads of keys and values; 0: heads"),

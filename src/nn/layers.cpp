@@ -5,14 +5,18 @@
 #include "ops/attention.h"
 #include "ops/batch_norm.h"
 #include "ops/clamp.h"
+#include "ops/conv1d.h"
 #include "ops/conv2d.h"
 #include "ops/dropout.h"
 #include "ops/elementwise.h"
+#include "ops/elu.h"
 #include "ops/full.h"
 #include "ops/gather.h"
 #include "ops/group_norm.h"
 #include "ops/grouped_attention.h"
 #include "ops/layer_norm.h"
+#include "ops/leaky_relu.h"
+#include "ops/lstm_cell.h"
 #include "ops/matmul.h"
 #include "ops/max_pool.h"
 #include "ops/reshape.h"
@@ -33,6 +37,11 @@ Value affine(Net& net, const std::string& prefix, Value x, Value w, bool bias) {
   Value y = matmul(reshape(x, {x.shape().numel() / in, in}), w, false, true);
   if (bias) y = y + net.param(prefix + "bias", {out}, fan_in_uniform(in));
   return reshape(y, replace_last(x.shape(), out));
+}
+
+void check_groups(const std::string& name, Value x, int64_t out, int64_t groups) {
+  LATHE_USER_CHECK(groups > 0 && x.dim(-1) % groups == 0 && out % groups == 0,
+                   "{}: {} input and {} output channels do not divide into {} groups", name, x.dim(-1), out, groups);
 }
 
 Value projection(Net& net, const std::string& prefix, Value x, int64_t out, bool bias) {
@@ -57,8 +66,7 @@ Value linear_of_image(Net& net, const std::string& name, Value x, int64_t out, b
 
 Value conv2d(Net& net, const std::string& name, Value x, int64_t out, const ConvOptions& o) {
   Origin origin(net.builder(), name);
-  LATHE_USER_CHECK(o.groups > 0 && x.dim(3) % o.groups == 0 && out % o.groups == 0,
-                   "{}: {} input and {} output channels do not divide into {} groups", name, x.dim(3), out, o.groups);
+  check_groups(name, x, out, o.groups);
   const int64_t in = x.dim(3) / o.groups, fan_in = in * o.kernel * o.kernel;
   const FileLayout file{{out, o.kernel, o.kernel, in}, {0, 3, 1, 2}, {out, in, o.kernel, o.kernel}};
   const double fan_out = static_cast<double>(out * o.kernel * o.kernel);
@@ -75,6 +83,31 @@ Value conv2d(Net& net, const std::string& name, Value x, int64_t out, const Conv
   Value y = conv2d(x, w, p);
   if (o.bias) y = y + net.param(name + ".bias", {out}, fan_in_uniform(fan_in));
   return y;
+}
+
+Value conv1d(Net& net, const std::string& name, Value x, int64_t out, const ConvOptions& o, bool causal) {
+  Origin origin(net.builder(), name);
+  check_groups(name, x, out, o.groups);
+  const int64_t in = x.dim(2) / o.groups, fan_in = in * o.kernel, reach = (o.kernel - 1) * o.dilation + 1;
+  const FileLayout file{{out, o.kernel, in}, {0, 2, 1}, {out, in, o.kernel}};
+  const Value w = net.param(name + ".weight", {out, o.kernel, in}, fan_in_uniform(fan_in), file);
+  const AxisPad pad = causal ? AxisPad{reach - 1, 0} : axis_pad(x.dim(1), reach, o.stride, o.padding);
+  const Value y = conv1d(x, w, {o.stride, pad.before, pad.after, o.dilation, o.groups});
+  return o.bias ? y + net.param(name + ".bias", {out}, fan_in_uniform(fan_in)) : y;
+}
+
+Value conv_transpose2d(Net& net, const std::string& name, Value x, int64_t out, const ConvTransposeOptions& o) {
+  Origin origin(net.builder(), name);
+  check_groups(name, x, out, o.groups);
+  const int64_t in = x.dim(3), each = out / o.groups, k = o.kernel;
+  const Init init = fan_in_uniform(each * k * k);
+  const Value w =
+      net.param(name + ".weight", {in, k, k, each}, init, {{in, k, k, each}, {0, 3, 1, 2}, {in, each, k, k}});
+  ConvTransposeParams p;
+  p.stride = {o.stride, o.stride}, p.pad = {o.padding, o.padding}, p.extra = {o.extra, o.extra};
+  p.groups = o.groups;
+  const Value y = conv_transpose2d(x, w, p);
+  return o.bias ? y + net.param(name + ".bias", {out}, init) : y;
 }
 
 Value max_pool2d(Value x, int64_t kernel, int64_t stride, int64_t padding) {
@@ -123,6 +156,18 @@ Value group_norm(Net& net, const std::string& name, Value x, int64_t groups, dou
   const int64_t c = x.dim(-1);
   const Value gamma = net.param(name + ".weight", {c}, Init::constant(1));
   return group_norm(x, gamma, net.param(name + ".bias", {c}, Init::constant(0)), groups, eps);
+}
+
+Value instance_norm(Net& net, const std::string& name, Value x, double eps) {
+  Origin origin(net.builder(), name);
+  const int64_t c = x.dim(-1);
+  const Value gamma = net.param(name + ".weight", {c}, Init::constant(1));
+  return instance_norm(x, gamma, net.param(name + ".bias", {c}, Init::constant(0)), eps);
+}
+
+Value prelu(Net& net, const std::string& name, Value x) {
+  Origin origin(net.builder(), name);
+  return prelu(x, net.param(name + ".weight", {x.dim(-1)}, Init::constant(0.25)));
 }
 
 AxisPad axis_pad(int64_t n, int64_t reach, int64_t stride, int64_t padding) {
@@ -177,6 +222,32 @@ Value self_attention(Net& net, const std::string& name, Value x, const Attention
   return dropout(net, projection(net, name + o.out, joined, c, o.bias), o.dropout);
 }
 
-Value activation(const std::string& name, Value x) { return name == "relu6" ? clamp(x, 0, 6) : unary(name, x); }
+Values recurrent(Net& net, const std::string& name, const std::string& suffix, const Values& rows, int64_t width,
+                 bool gru) {
+  const Init init = Init::uniform(1 / std::sqrt(static_cast<double>(width)));
+  const auto param = [&](const char* what, Shape shape) {
+    return net.param(fmt::format("{}.{}{}", name, what, suffix), shape, init);
+  };
+  const int64_t gates = (gru ? 3 : 4) * width;
+  const Value w_x = param("weight_ih", {gates, rows[0].dim(1)}), w_h = param("weight_hh", {gates, width});
+  const Value b_x = param(gru ? "bias_ih" : "bias", {gates}), b_h = gru ? param("bias_hh", {gates}) : Value();
+  const Value zero = zeros(net.builder(), {DType::f32, {rows[0].dim(0), width}});
+  LstmState state{zero, zero};
+  Values out;
+  for (const Value& v : rows) {
+    if (gru)
+      state.h = gru_cell(v, state.h, w_x, w_h, b_x, b_h);
+    else
+      state = lstm_cell(v, state, w_x, w_h, b_x);
+    out.push_back(state.h);
+  }
+  return out;
+}
+
+Value activation(const std::string& name, Value x) {
+  if (name == "relu6") return clamp(x, 0, 6);
+  if (name == "elu") return elu(x);
+  return name == "leaky_relu" ? leaky_relu(x) : unary(name, x);
+}
 
 }  // namespace lathe

@@ -26,6 +26,7 @@ struct ModelConfig {  // What a family builds: the section [model] of a recipe, 
   int64_t width = 128;
   int64_t sequence = 128;
   bool tokens = false;         // bert: samples are tokens, not rows of numbers
+  int64_t padding = -1;        // bert: the token that fills short samples up; -1: none
   int64_t vocab = 256;         // bert: number of tokens; others have as many as classes
   int64_t depth = 18;          // resnet: 18, 34, 50, 101
   std::string stem = "small";  // or "imagenet"
@@ -33,7 +34,7 @@ struct ModelConfig {  // What a family builds: the section [model] of a recipe, 
   double scale = 1;            // factor of the channels of resnet, mobilenetv2 and efficientnet
   int64_t variant = 0;         // efficientnet: lite 0 to 4
   int64_t patch = 4;
-  std::string pool = "token";         // vit: or "mean"
+  std::string pool = "token";         // vit, bert: or "mean"
   std::string cell = "lstm";          // or "gru"
   int64_t feed_forward = 0;           // 0: 4 * width; with swiglu 8 / 3 of it, in eights
   std::string norm = "layer";         // gpt: or "rms"
@@ -43,6 +44,7 @@ struct ModelConfig {  // What a family builds: the section [model] of a recipe, 
   int64_t kv_heads = 0;                     // gpt: of keys and values; 0: heads
   bool bias = true;                         // gpt: in dense layers
   bool tied = true;                         // gpt: the head has the token table as its weight
+  bool pixels = false;                      // outputs are wanted for each pixel: masks and images
   std::vector<double> mean{0.0}, std{1.0};  // of the input's channels, after division by 255
 };
 
@@ -56,8 +58,11 @@ struct ModelFamily {      // A kind of network.
   std::string_view doc;   // one line
   InputForm input;        // `layers` and `bert`: see input_form
   // images: x is f32 [B, H, W, C], normalised; tokens: x is i32 [B, T]. Returns logits: [rows, classes]; rows are
-  // samples, tokens or, of unet, pixels.
+  // samples, tokens or, with `pixels`, pixels.
   Value (*build)(Net&, const ModelConfig&, Value x);
+  // A loss of its own, where train.loss is "auto"; null: that of the target. y is what build returned; target: classes
+  // i32 [rows], or numbers f32 as y. One loss or more for each row; their sum is divided by the number of targets.
+  Value (*loss)(Net&, const ModelConfig&, Value y, Value target) = nullptr;
 };
 
 std::span<const ModelFamily> model_families();          // the table, then families of one's own

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 
+#include "nn/loss.h"
 #include "ops/arg_max.h"
 #include "ops/cast.h"
-#include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 #include "ops/full.h"
 #include "ops/gather.h"
 #include "ops/grad.h"
-#include "ops/mse_loss.h"
 #include "ops/reduce.h"
 #include "ops/reshape.h"
 
@@ -186,12 +185,15 @@ class StepBuilder {
   // What evaluation counts beside the loss.
   void measure(Value y) {
     const auto sum = [&](Value v, const std::string& name) { b_.output(sum_all(v), OutputKind::metric, name); };
+    if (c_.task == Task::regress || c_.task == Task::restore) sum(square(y - target_), "square_sum");
     if (c_.task == Task::regress) {
       sum(abs(y - target_), "distance_sum");
       sum(target_, "target_sum");
       sum(square(target_), "target_square_sum");
     } else if (c_.task == Task::restore) {
       sum(square(image_ - target_), "input_error_sum");
+    } else if (c_.task == Task::embed) {
+      sum(nearest_hits(y, target_), "correct");
     } else {
       const Value guess = arg_max(y, -1);
       sum(cast(equal(guess, target_), DType::f32), "correct");
@@ -218,6 +220,7 @@ class StepBuilder {
     const auto input = [&](DType t, Shape shape) { return b_.input({t, shape}, InputKind::batch, "y"); };
     switch (c_.task) {
       case Task::classify:
+      case Task::embed:
         target_ = reshape(input(DType::i32, rows == batch_ ? Shape{batch_} : Shape{batch_, rows / batch_}), {rows});
         break;
       case Task::regress: target_ = input(DType::f32, {batch_, y.dim(1)}); break;
@@ -233,19 +236,9 @@ class StepBuilder {
   }
 
   Value losses_of(Value y) {
-    switch (c_.loss) {
-      case Loss::l1: return l1_loss(y, target_);
-      case Loss::huber: return huber_loss(y, target_, c_.huber_delta);
-      case Loss::focal: {
-        const Value entropy = cross_entropy(y, target_, c_.label_smoothing);
-        // Not 0, where powers below 1 have no slope.
-        const Value missing = maximum(1.0 - exp(-entropy), constant_like(entropy, 1e-6));
-        return pow(missing, constant_like(entropy, c_.focal_gamma)) * entropy;
-      }
-      case Loss::plain: break;
-    }
-    const bool classes = c_.task == Task::classify || c_.task == Task::segment;
-    return classes ? cross_entropy(y, target_, c_.label_smoothing) : mse_loss(y, target_);
+    const auto own = find_family(c_.model.family).loss;
+    if (own && c_.loss == Loss::own) return own(net_, c_.model, y, target_);
+    return lathe::losses_of(c_, y, target_);
   }
 
   // In f16 the loss is scaled up and the gradients down again.
@@ -391,7 +384,9 @@ Step update_step(const StepConfig& c, const TensorType& x) {
 
 Step eval_step(const StepConfig& config, const TensorType& x, int64_t batch) {
   StepConfig c = config;
-  c.loss = Loss::plain;
+  const auto measured = std::ranges::find_if(
+      loss_rules(), [&](const LossRule& rule) { return rule.loss == config.loss && rule.measures; });
+  if (measured == loss_rules().end() && c.loss != Loss::own) c.loss = Loss::plain;
   c.label_smoothing = 0;
   StepBuilder s(c, "eval", Mode::eval);
   s.read_averages();

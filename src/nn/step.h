@@ -7,7 +7,9 @@
 // evaluate: "loss_sum", and by task
 //   classify, segment: "correct"; segment also "meet_N", "join_N" of each class: pixels of both, or of either, of
 //     prediction and truth (up to kMostMaskClasses)
-//   regress: "distance_sum", "target_sum", "target_square_sum"; restore: "input_error_sum"
+//   regress: "square_sum" of the errors, "distance_sum", "target_sum", "target_square_sum"
+//   restore: "square_sum", "input_error_sum"
+//   embed: "correct": samples whose nearest other one of the batch has their class
 // Results: "logits"; regress: the values; restore: the image, in [0, 1] but for errors.
 #pragma once
 
@@ -23,12 +25,19 @@ enum class Task {  // What a net learns.
   regress,         // y: f32 [B, classes]; mean square
   segment,         // y: u8 [B, H, W], a class per pixel; cross entropy
   restore,         // y: u8 [B, H, W, C], the image that x should be; the net's output is added to x; mean square
+  embed,           // y: i32 [B]; outputs are places, where samples of one class should lie close together
 };
-enum class Loss {  // What training makes small; evaluation measures the plain one always.
+enum class Loss {  // What training makes small; which evaluation has too: nn/loss.h.
+  own,             // that of the family, where it brings one, else the plain one
   plain,           // of the task
   focal,           // of classes: (1 - p)^focal_gamma times the cross entropy, p the probability of the true class
+  bce,             // of classes: binary cross entropy, each class a question of its own; the mean over classes
+  kl,              // of classes: divergence of the probabilities from the smoothed labels
   l1,              // of numbers and pixels: the distance
   huber,           // of numbers and pixels: half the square up to huber_delta, a line beyond it
+  cosine,          // of several numbers: 1 less the cosine of the angle to the true ones
+  triplet,         // of embeddings: distance to the farthest of the class less that to the nearest other, plus margin
+  contrastive,     // of embeddings: squares of distances within classes, and of what others lack to the margin
 };
 inline constexpr int64_t kMostMaskClasses = 32;  // whose meet and join are counted
 
@@ -36,9 +45,10 @@ struct StepConfig {            // What the steps of a run are made from.
   Task task = Task::classify;  // what y is and which loss
   ModelConfig model;           // the network
   OptimizerConfig optimizer;   // and its updates
-  Loss loss = Loss::plain;     // of training
+  Loss loss = Loss::own;       // of training
   double focal_gamma = 2;
   double huber_delta = 1;
+  double margin = 0.5;
   double label_smoothing = 0;
   double clip_norm = 0;
   double clip_value = 0;

@@ -5,6 +5,7 @@
 #include "backend/backend.h"
 #include "base/checked.h"
 #include "base/stopwatch.h"
+#include "nn/loss.h"
 #include "plan/arena.h"
 #include "plan/plan.h"
 #include "train/recipe_errors.h"
@@ -37,21 +38,17 @@ TrainSchedule train_schedule(const Recipe& r, int64_t samples) {
 namespace {
 
 Loss loss_of(std::string_view name) {
-  if (name == "focal") return Loss::focal;
-  if (name == "l1") return Loss::l1;
-  return name == "huber" ? Loss::huber : Loss::plain;
+  const LossRule* rule = find_loss(name);
+  return rule ? rule->loss : Loss::own;
 }
 
 }  // namespace
 
 StepConfig step_config(const Recipe& r, const DataSpec& data) {
   StepConfig c;
-  c.task = r.data.target == "value"   ? Task::regress
-           : r.data.target == "mask"  ? Task::segment
-           : r.data.target == "image" ? Task::restore
-                                      : Task::classify;
+  c.task = task_of(r);
   c.model = {.family = r.model.family,
-             .classes = takes_tokens(r) && r.model.family != "bert" ? r.model.vocab : data.classes,
+             .classes = outputs_of(r, data.classes),
              .hidden = r.model.hidden,
              .channels = r.model.channels,
              .dense = r.model.dense,
@@ -64,6 +61,7 @@ StepConfig step_config(const Recipe& r, const DataSpec& data) {
              .width = r.model.width,
              .sequence = r.model.sequence,
              .tokens = r.model.tokens,
+             .padding = r.model.padding,
              .vocab = r.model.vocab,
              .depth = r.model.depth,
              .stem = r.model.stem,
@@ -81,6 +79,7 @@ StepConfig step_config(const Recipe& r, const DataSpec& data) {
              .kv_heads = r.model.kv_heads,
              .bias = r.model.bias,
              .tied = r.model.tied,
+             .pixels = c.task == Task::segment || c.task == Task::restore,
              .mean = r.data.normalize.mean,
              .std = r.data.normalize.std};
   c.optimizer = {.name = r.optimizer.name,
@@ -101,6 +100,7 @@ StepConfig step_config(const Recipe& r, const DataSpec& data) {
   c.loss = loss_of(r.train.loss);
   c.focal_gamma = r.train.focal_gamma;
   c.huber_delta = r.train.huber_delta;
+  c.margin = r.train.margin;
   c.label_smoothing = r.train.label_smoothing;
   c.clip_norm = r.train.clip_norm;
   c.clip_value = r.train.clip_value;

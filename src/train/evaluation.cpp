@@ -52,7 +52,7 @@ Evaluation::Evaluation(const Compiled& c, Executor& e, const data::Source& sourc
 EvalResult Evaluation::run() {
   const Stopwatch start;
   EvalResult r;
-  double distance = 0, targets = 0, squares = 0, input_errors = 0;
+  double errors = 0, distance = 0, targets = 0, squares = 0, input_errors = 0;
   for (Overlap& o : overlaps_) o.meet = o.join = 0;
   loader_.start(0);
   for (int64_t i = 0; i < loader_.batches_per_epoch(); ++i) {
@@ -63,13 +63,18 @@ EvalResult Evaluation::run() {
     r.loss += executor_.metric("loss_sum");
     switch (task_) {
       case Task::classify:
+      case Task::embed:
       case Task::segment: r.accuracy += executor_.metric("correct"); break;
       case Task::regress:
+        errors += executor_.metric("square_sum");
         distance += executor_.metric("distance_sum");
         targets += executor_.metric("target_sum");
         squares += executor_.metric("target_square_sum");
         break;
-      case Task::restore: input_errors += executor_.metric("input_error_sum"); break;
+      case Task::restore:
+        errors += executor_.metric("square_sum");
+        input_errors += executor_.metric("input_error_sum");
+        break;
     }
     for (Overlap& o : overlaps_) {
       o.meet += executor_.metric(o.meet_name);
@@ -79,18 +84,17 @@ EvalResult Evaluation::run() {
     loader_.release(batch.slot);
   }
   const auto terms = static_cast<double>(r.samples * terms_per_sample_);
-  const double errors = r.loss;
   r.loss /= terms;
   r.accuracy /= terms;
   if (task_ == Task::regress) {
     r.accuracy = std::nan("");
-    r.rmse = std::sqrt(r.loss) * units_.scale;
+    r.rmse = std::sqrt(errors / terms) * units_.scale;
     r.mae = distance / terms * units_.scale;
     const double spread = squares - targets * targets / terms;
     if (spread > 0) r.r2 = 1 - errors / spread;
   } else if (task_ == Task::restore) {
     r.accuracy = std::nan("");
-    r.psnr = -10 * std::log10(r.loss);
+    r.psnr = -10 * std::log10(errors / terms);
     r.input_psnr = -10 * std::log10(input_errors / terms);
   }
   double shares = 0, present = 0;

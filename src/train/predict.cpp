@@ -1,5 +1,6 @@
 // evaluate() and predict(): a finished (or running) run's newest valid checkpoint, used.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <iterator>
 #include <sstream>
@@ -142,13 +143,18 @@ Prediction prediction_of(std::span<const float> output, const Compiled& c, const
   Prediction p;
   switch (c.config.task) {
     case Task::classify:
-      p.probabilities = softmax_of(output);
+      // Binary cross entropy asks for each class by itself.
+      if (c.config.loss == Loss::bce)
+        for (const float v : output) p.probabilities.push_back(1 / (1 + std::exp(-static_cast<double>(v))));
+      else
+        p.probabilities = softmax_of(output);
       p.label = std::ranges::max_element(p.probabilities) - p.probabilities.begin();
       if (const auto at = static_cast<size_t>(p.label); at < names.size()) p.name = names[at];
       break;
     case Task::regress:
       for (const float v : output) p.values.push_back(v * c.data.units.scale + c.data.units.mean);
       break;
+    case Task::embed: p.values.assign(output.begin(), output.end()); break;
     case Task::segment: paint_mask(p, output, c); break;
     case Task::restore: paint_image(p, output, c); break;
   }

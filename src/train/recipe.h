@@ -92,6 +92,7 @@ struct ModelRecipe {
   int64_t width = 128;
   bool tokens = false;
   int64_t vocab = 256;
+  int64_t padding = -1;
   int64_t sequence = 128;
   int64_t depth = 18;
   std::string stem = "small";
@@ -169,6 +170,8 @@ struct TrainRecipe {
   std::string loss = "auto";
   double focal_gamma = 2;
   double huber_delta = 1;
+  double margin = 0.5;
+  int64_t embedding = 64;
   double label_smoothing = 0;
   double sam = 0;
   double ema = 0;

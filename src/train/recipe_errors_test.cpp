@@ -181,7 +181,7 @@ TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
       {"[train]\nsteps = 5\nepochs = 3", "a.toml:3:10: train.epochs: has no effect: it is for train.steps = 0 only"},
       {"[data]\nsource = \"csv\"", "a.toml:2:10: data.path: expected a csv file for data.source = \"csv\", got \"\""},
       {"[data]\ntarget = \"mask\"\nsource = \"synthetic\"",
-       "a.toml:2:10: model.family: expected \"unet\" for data.target = \"mask\", got \"mlp\""},
+       "a.toml:2:10: model.family: expected \"unet\" or \"layers\" for data.target = \"mask\", got \"mlp\""},
       {"[data]\ntarget = \"value\"",
        "a.toml:2:10: data.target: expected \"csv\", \"npy\", \"synthetic\" or arrays as data.source"},
       {"[model]\nfamily = \"unet\"", "a.toml:2:10: model.family: expected data.target = \"mask\" or \"image\" for"},
@@ -195,9 +195,19 @@ TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
       {"[data]\nsource = \"synthetic\"\ntarget = \"value\"\n[train]\npatience = 2\nmonitor = \"accuracy\"",
        "a.toml:6:11: train.monitor: expected \"loss\" for data.target = \"value\", got \"accuracy\""},
       {"[data]\nsource = \"synthetic\"\ntarget = \"value\"\n[train]\nloss = \"focal\"",
-       "a.toml:5:8: train.loss: expected \"mse\", \"l1\", \"huber\" or \"auto\" for data.target = \"value\", got "
+       "a.toml:5:8: train.loss: expected \"mse\", \"l1\", \"huber\", \"cosine\" or \"auto\" for data.target = "
+       "\"value\", got "
        "\"focal\""},
-      {"[train]\nloss = \"huber\"", "train.loss: expected \"cross_entropy\", \"focal\" or \"auto\""},
+      {"[train]\nloss = \"huber\"",
+       "train.loss: expected \"cross_entropy\", \"focal\", \"bce\", \"kl\", \"triplet\", \"contrastive\" or \"auto\""},
+      {"[data]\nsource = \"synthetic\"\ntarget = \"mask\"\n[model]\nfamily = \"unet\"\n[train]\nloss = \"triplet\"",
+       "train.loss: expected \"cross_entropy\", \"focal\", \"bce\", \"kl\" or \"auto\" for data.target = \"mask\", got "
+       "\"triplet\""},
+      {"[train]\nmargin = 1", "train.margin: "},
+      {"[data]\nsource = \"text\"\n[model]\nfamily = \"gpt\"\n[train]\nloss = \"triplet\"",
+       "of each token, got \"triplet\""},
+      {"[data]\nsource = \"npy\"\npath = \"x\"\n[model]\nfamily = \"bert\"\ntokens = true\npadding = 256",
+       "model.padding: expected a token below model.vocab = 256, or -1, got 256"},
       {"[data]\nsource = \"text\"", "a.toml:2:10: data.source: expected images"},
       {"[model]\nfamily = \"gpt\"",
        "a.toml:2:10: data.source: expected \"text\" for model.family = \"gpt\", got \"fashion_mnist\""},
@@ -230,7 +240,7 @@ TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
       // lists of layers
       {"[model]\nfamily = \"layers\"", "a.toml:2:10: model.layers: expected [[model.layers]] tables"},
       {"[model]\nfamily = \"layers\"\n[[model.layers]]\ntype = \"cnv\"\nout = 3",
-       "a.toml:4:8: model.layers[0]: unknown type of layer, known: conv, dense,"},
+       "a.toml:4:8: model.layers[0]: unknown type of layer, known: conv, conv1d,"},
       {"[model]\nfamily = \"layers\"\n[[model.layers]]\ntype = \"cnv\"\nout = 3",
        "got \"cnv\"; did you mean \"conv\"?"},
       {"[model]\nfamily = \"layers\"\n[[model.layers]]\ntype = \"conv\"\nout = 3\n  kernl = 5",

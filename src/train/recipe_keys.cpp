@@ -5,6 +5,7 @@
 #include <cctype>
 
 #include "backend/backend.h"
+#include "nn/loss.h"
 #include "nn/model.h"
 #include "nn/optimizers/rules.h"
 #include "nn/schedule.h"
@@ -24,13 +25,14 @@ constexpr std::string_view kFamilies[] = {"mlp",  "cnn",  "resnet", "mobilenetv2
                                           "bert", "unet", "lstm",   "gpt",         "layers"};
 constexpr std::string_view kActivations[] = {"relu", "gelu"};
 constexpr std::string_view kStems[] = {"small", "imagenet"};
-constexpr std::string_view kVitPools[] = {"token", "mean"};
+constexpr std::string_view kPools[] = {"token", "mean"};
 constexpr std::string_view kCells[] = {"lstm", "gru"};
 constexpr std::string_view kNorms[] = {"layer", "rms"};
 constexpr std::string_view kPositions[] = {"learned", "rotary"};
 constexpr std::string_view kMlps[] = {"gelu", "swiglu"};
 constexpr std::string_view kMonitors[] = {"loss", "accuracy"};
-constexpr std::string_view kLosses[] = {"auto", "cross_entropy", "focal", "mse", "l1", "huber"};
+constexpr std::string_view kLosses[] = {"auto",        "cross_entropy", "focal", "bce",   "kl",    "triplet",
+                                        "contrastive", "mse",           "l1",    "huber", "cosine"};
 constexpr std::string_view kUpdates[] = {"after_all", "at_gradient", "auto"};
 constexpr std::string_view kPrecisions[] = {"f32", "bf16", "f16"};
 constexpr std::string_view kOnNan[] = {"stop", "skip"};
@@ -81,7 +83,10 @@ constexpr KeyUse kCounted{[](const Recipe& r) { return (!reads(r, "text") && has
                           "data other than text with data.target = \"class\" or \"mask\""};
 constexpr KeyUse kFocal{[](const Recipe& r) { return r.train.loss == "focal"; }, "train.loss = \"focal\""};
 constexpr KeyUse kHuber{[](const Recipe& r) { return r.train.loss == "huber"; }, "train.loss = \"huber\""};
-constexpr KeyUse kClasses{has_classes, "data.target = \"class\" or \"mask\""};
+constexpr KeyUse kClasses{[](const Recipe& r) { return has_classes(r) && !learns_embedding(r.train.loss); },
+                          "data.target = \"class\" or \"mask\", and no train.loss of embeddings"};
+constexpr KeyUse kEmbedding{[](const Recipe& r) { return learns_embedding(r.train.loss); },
+                            "train.loss = \"triplet\" or \"contrastive\""};
 constexpr KeyUse kSized{[](const Recipe& r) { return reads(r, "synthetic") || reads(r, "png") || is_own_data(r); },
                         "data.source = \"synthetic\" or \"png\""};
 constexpr KeyUse kCsv{[](const Recipe& r) { return reads(r, "csv"); }, "data.source = \"csv\""};
@@ -111,6 +116,10 @@ constexpr KeyUse kConvNets{[](const Recipe& r) {
                                     r.model.family == "efficientnet";
                            },
                            "model.family = \"resnet\", \"mobilenetv2\" or \"efficientnet\""};
+constexpr KeyUse kPooled{[](const Recipe& r) { return r.model.family == "vit" || r.model.family == "bert"; },
+                         "model.family = \"vit\" or \"bert\""};
+constexpr KeyUse kBertTokens{[](const Recipe& r) { return r.model.family == "bert" && r.model.tokens; },
+                             "model.family = \"bert\" with model.tokens"};
 constexpr KeyUse kVit{[](const Recipe& r) { return r.model.family == "vit"; }, "model.family = \"vit\""};
 constexpr KeyUse kLstm{[](const Recipe& r) { return r.model.family == "lstm"; }, "model.family = \"lstm\""};
 bool is_transformer(const Recipe& r) {
@@ -276,6 +285,8 @@ constexpr RecipeKey kKeys[] = {
      {},
      "bert: samples are tokens (whole numbers, of npy files); false: rows of numbers or pixels"},
     {KEY(model.vocab), kFree, kWhat, kTokens, range(2, 1 << 24), "number of tokens; bytes need 256, ASCII text 128"},
+    {KEY(model.padding), kFree, kWhat, kBertTokens, range(-1, 1 << 24),
+     "bert: the token that fills short samples up: no token sees it, and no mean has it; -1: none"},
     {KEY(model.sequence), kFree, kWhat, kTokens, range(1, 1 << 20), "number of positions"},
     {KEY(model.norm), kFree, kWhat, kGpt, one_of(kNorms), "gpt: layer norm, or LLaMA's root-mean-square norm"},
     {KEY(model.positions), kFree, kWhat, kGpt, one_of(kPositions),
@@ -298,8 +309,8 @@ constexpr RecipeKey kKeys[] = {
     {KEY(model.scale), kFree, kWhat, kConvNets, above(0, 16), "factor of the published numbers of channels"},
     {KEY(model.variant), kFree, kWhat, kEfficientnet, range(0, 4), "efficientnet: lite 0 to 4"},
     {KEY(model.patch), kFree, kWhat, kVit, range(1, 4096), "vit: side of a patch; must divide the image's sides"},
-    {KEY(model.pool), kFree, kWhat, kVit, one_of(kVitPools),
-     "vit: the class is read from a token of its own, or from the mean of all"},
+    {KEY(model.pool), kFree, kWhat, kPooled, one_of(kPools),
+     "vit, bert: the class is read from the first token, or from the mean of all"},
     {KEY(model.cell), kFree, kWhat, kLstm, one_of(kCells), "lstm: kind of the recurrent layers"},
 
     {KEY(optimizer.name), kStable, kWhat, kAlways, one_of(kOptimizerNames), "update rule"},
@@ -371,10 +382,13 @@ constexpr RecipeKey kKeys[] = {
      "largest norm of all gradients together; 0: off"},
     {KEY(train.clip_value), kFree, kWhat, kAlways, range(0, kInfinity), "largest size of a gradient element; 0: off"},
     {KEY(train.loss), kFree, kWhat, kAlways, one_of(kLosses),
-     "what training makes small: of classes cross_entropy (auto) or focal, of numbers and pixels mse (auto), l1 or "
-     "huber"},
+     "what training makes small: of classes cross_entropy (auto), focal, bce or kl, or triplet or contrastive for an "
+     "embedding; of numbers and pixels mse (auto), l1 or huber; of several numbers cosine"},
     {KEY(train.focal_gamma), kFree, kWhat, kFocal, range(0, 100), "how much less a sample counts that is known well"},
     {KEY(train.huber_delta), kFree, kWhat, kHuber, above(0, 1e6), "distance from which on the loss is a line"},
+    {KEY(train.margin), kFree, kWhat, kEmbedding, above(0, 2),
+     "by which samples of other classes shall be farther; triplet: than those of the class, contrastive: than nothing"},
+    {KEY(train.embedding), kFree, kWhat, kEmbedding, range(1, 1 << 20), "numbers of an embedding"},
     {KEY(train.label_smoothing), kFree, kWhat, kClasses, below(0, 1), "part of the target spread over all classes"},
     {KEY(train.sam), kFree, kWhat, kAlways, range(0, 100),
      "length of the step uphill from which the gradient is taken (sharpness-aware: twice the work); 0: off"},

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "nn/step.h"
 #include "train/recipe.h"
 #include "train/words.h"
 
@@ -76,6 +77,9 @@ std::string size_text(ByteSize size);           // "512MiB"
 std::optional<std::string_view> did_you_mean_key(std::string_view path);
 
 bool takes_tokens(const Recipe& recipe);  // the model family does; the others take images
+Task task_of(const Recipe& recipe);       // by data.target and train.loss
+// Of the model for each sample, token or pixel; `classes`: as many as the data have, of classes, numbers or channels.
+int64_t outputs_of(const Recipe& recipe, int64_t classes);
 
 // Rules that join several keys. Calls fail(keys, message) for each broken one; the first key is the one to name.
 class RuleReport {

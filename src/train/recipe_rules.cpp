@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "nn/layer_list.h"
+#include "nn/loss.h"
 #include "nn/model.h"
 #include "nn/optimizers/rules.h"
 #include "nn/schedule.h"
@@ -24,6 +25,24 @@ Ints known_image_shape(const Recipe& r) {
   return {};
 }
 
+// A loss that does not fit the target is named with those that do.
+void check_loss(const Recipe& r, RuleReport& report) {
+  const LossRule* rule = find_loss(r.train.loss);
+  if (!rule) return;  // auto
+  const auto is_for = [](const LossRule& l, Task t) { return std::ranges::find(l.tasks, t) != l.tasks.end(); };
+  const Task task = task_of(r);
+  const bool each_token = takes_tokens(r) && r.model.family != "bert";
+  if (is_for(*rule, task) && !(each_token && task == Task::embed)) return;
+  std::vector<std::string> names;
+  for (const LossRule& l : loss_rules())
+    if (is_for(l, task == Task::embed ? Task::classify : task) ||
+        (r.data.target == "class" && !each_token && is_for(l, Task::embed)))
+      names.push_back(quote_toml(l.name));
+  report.fail({"train.loss", "data.target"},
+              fmt::format("expected {} or \"auto\" for data.target = \"{}\"{}, got \"{}\"", fmt::join(names, ", "),
+                          r.data.target, each_token ? " of each token" : "", r.train.loss));
+}
+
 void check_target(const Recipe& r, RuleReport& report) {
   const std::string &target = r.data.target, &source = r.data.source;
   const bool tabular = source == "csv";
@@ -37,10 +56,14 @@ void check_target(const Recipe& r, RuleReport& report) {
                 fmt::format("expected {} as data.source for \"{}\", got \"{}\"", sources, target, source));
   }
   const bool pixels = target == "mask" || target == "image";
-  if (pixels != (r.model.family == "unet")) {
+  if (pixels && r.model.family != "unet" && r.model.family != "layers" && !is_own_family(r.model.family)) {
+    report.fail(
+        {"model.family", "data.target"},
+        fmt::format("expected \"unet\" or \"layers\" for data.target = \"{}\", got \"{}\"", target, r.model.family));
+  }
+  if (!pixels && r.model.family == "unet") {
     report.fail({"model.family", "data.target"},
-                pixels ? fmt::format("expected \"unet\" for data.target = \"{}\", got \"{}\"", target, r.model.family)
-                       : fmt::format("expected data.target = \"mask\" or \"image\" for \"unet\", got \"{}\"", target));
+                fmt::format("expected data.target = \"mask\" or \"image\" for \"unet\", got \"{}\"", target));
   }
   if (target == "mask" && (r.data.classes < 2 || r.data.classes > 256 || (source == "png" && r.data.classes != 2))) {
     report.fail({"data.classes", "data.target"},
@@ -50,13 +73,7 @@ void check_target(const Recipe& r, RuleReport& report) {
   if (source == "png" && r.data.shape[2] != 1 && r.data.shape[2] != 3) {
     report.fail({"data.shape"}, fmt::format("expected 1 or 3 channels of PNG files, got {}", r.data.shape[2]));
   }
-  const std::string_view loss = r.train.loss;
-  const bool classes = target == "class" || target == "mask";
-  if (loss != "auto" && classes != (loss == "cross_entropy" || loss == "focal")) {
-    report.fail({"train.loss", "data.target"},
-                fmt::format("expected {} or \"auto\" for data.target = \"{}\", got \"{}\"",
-                            classes ? "\"cross_entropy\", \"focal\"" : "\"mse\", \"l1\", \"huber\"", target, loss));
-  }
+  check_loss(r, report);
   if (r.train.monitor == "accuracy" && target != "class" && target != "mask") {
     report.fail({"train.monitor", "data.target"},
                 fmt::format("expected \"loss\" for data.target = \"{}\", got \"accuracy\"", target));
@@ -109,11 +126,12 @@ void check_data(const Recipe& r, RuleReport& report) {
 }
 
 // Builds the net of a list once, for its shapes alone. `sample`: of the input as the net sees it.
-void check_layer_list(const Recipe& r, const TensorType& sample, RuleReport& report) {
+void check_layer_list(const Recipe& r, const TensorType& sample, int64_t outputs, RuleReport& report) {
   ModelConfig c;
   c.family = "layers";
   c.layer_list = r.model.layers.list;
-  c.classes = takes_tokens(r) ? r.model.vocab : r.data.classes;
+  c.classes = outputs;
+  c.pixels = r.data.target == "mask" || r.data.target == "image";
   Builder b("layers");
   Net net(b, Mode::eval);
   try {
@@ -129,12 +147,16 @@ void check_tokens(const Recipe& r, RuleReport& report) {
     report.fail({"data.sequence", "model.sequence"},
                 fmt::format("expected at most model.sequence = {}, got {}", r.model.sequence, r.data.sequence));
   }
+  if (r.model.family == "bert" && r.model.padding >= r.model.vocab) {
+    report.fail({"model.padding", "model.vocab"},
+                fmt::format("expected a token below model.vocab = {}, or -1, got {}", r.model.vocab, r.model.padding));
+  }
   if (r.data.source == "text" && r.model.vocab > 256) {
     report.fail({"model.vocab"}, fmt::format("expected at most 256 for byte tokens, got {}", r.model.vocab));
   }
   if (r.model.family == "layers") {
     const int64_t length = r.data.sequence > 0 ? r.data.sequence : r.model.sequence;
-    check_layer_list(r, {DType::i32, {1, length}}, report);
+    check_layer_list(r, {DType::i32, {1, length}}, r.model.vocab, report);
   }
 }
 
@@ -230,6 +252,18 @@ bool takes_tokens(const Recipe& r) {
   return false;
 }
 
+Task task_of(const Recipe& r) {
+  if (r.data.target == "value") return Task::regress;
+  if (r.data.target == "mask") return Task::segment;
+  if (r.data.target == "image") return Task::restore;
+  return learns_embedding(r.train.loss) ? Task::embed : Task::classify;
+}
+
+int64_t outputs_of(const Recipe& r, int64_t classes) {
+  if (takes_tokens(r) && r.model.family != "bert") return r.model.vocab;
+  return task_of(r) == Task::embed ? r.train.embedding : classes;
+}
+
 void check_image_rules(const Recipe& r, const Ints& shape, RuleReport& report) {
   const Doubles& mean = r.data.normalize.mean;
   const AugmentRecipe& augment = r.data.augment;
@@ -249,8 +283,11 @@ void check_image_rules(const Recipe& r, const Ints& shape, RuleReport& report) {
     report.fail({"model.patch"}, fmt::format("expected a divisor of the image sides {} and {}, got {}", shape[0],
                                              shape[1], r.model.patch));
   }
-  if (r.model.family == "layers" && !r.model.layers.list.empty() && !takes_tokens(r))
-    check_layer_list(r, {DType::f32, {1, shape[0], shape[1], shape[2]}}, report);
+  if (r.model.family == "layers" && !r.model.layers.list.empty() && !takes_tokens(r)) {
+    const std::string& target = r.data.target;
+    const int64_t known = target == "image" ? shape[2] : target == "value" && !is_own_data(r) ? 1 : r.data.classes;
+    check_layer_list(r, {DType::f32, {1, shape[0], shape[1], shape[2]}}, outputs_of(r, known), report);
+  }
   const auto halvings = static_cast<int64_t>(r.model.channels.size());
   if (r.model.family == "unet" && halvings <= 16 &&
       (shape[0] % (int64_t{1} << (halvings - 1)) != 0 || shape[1] % (int64_t{1} << (halvings - 1)) != 0)) {

@@ -339,7 +339,8 @@ std::string make_report(const std::string& run, const std::vector<std::string>& 
   if (is_text_run(run, sets) && dataset.eval) text = text_part(run, sets, *dataset.eval);
   CompileOptions o;
   o.eval = false;
-  const int64_t most = r.model.family == "unet" ? 16 : 250;
+  const bool pixels = r.data.target == "mask" || r.data.target == "image";
+  const int64_t most = pixels ? 16 : 250;
   o.predict = std::max<int64_t>(1, std::min<int64_t>(dataset.eval ? dataset.eval->size() : 1, most));
   const Compiled c = compile(r, dataset.spec, o);
   const auto e = open_run(run, c);

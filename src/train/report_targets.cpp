@@ -146,7 +146,8 @@ io::ReportPart pixels_part(Executor& e, const Compiled& c, const data::Source& s
 
 std::vector<io::ReportPart> target_parts(Executor& e, const Compiled& c, const data::Source& eval) {
   switch (c.config.task) {
-    case Task::classify: return {};
+    case Task::classify:
+    case Task::embed: return {};
     case Task::regress: return {numbers_part(e, c, eval)};
     case Task::segment:
     case Task::restore: return {pixels_part(e, c, eval)};
