@@ -28,8 +28,23 @@ Json run_json(const RunInfo& r) {
   return j;
 }
 
+constexpr size_t kWidestCell = 40;
+
+// Names of runs say most at their ends, paths too: the middle is left out.
+std::string shortened(const std::string& cell) {
+  if (cell.size() <= kWidestCell) return cell;
+  const auto inside_letter = [&](size_t i) { return (static_cast<unsigned char>(cell[i]) & 0xc0) == 0x80; };  // UTF-8
+  size_t head = kWidestCell / 2 - 1, tail = cell.size() - (kWidestCell - 3 - head);
+  while (head > 0 && inside_letter(head)) --head;
+  while (tail < cell.size() && inside_letter(tail)) ++tail;
+  return cell.substr(0, head) + "..." + cell.substr(tail);
+}
+
 // Columns as wide as their widest cell; the first to the left.
-void print_table(const io::ReportTable& t) {
+void print_table(io::ReportTable t) {
+  for (std::string& cell : t.header) cell = shortened(cell);
+  for (auto& row : t.rows)
+    for (std::string& cell : row) cell = shortened(cell);
   std::vector<size_t> widths(t.header.size(), 0);
   const auto widen = [&](const std::vector<std::string>& row) {
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());

@@ -26,7 +26,7 @@ svg{width:100%;height:auto;display:block}svg text{fill:var(--soft);font-size:12p
 svg .count{fill:var(--ink)}.grid{stroke:var(--grid)}.mark{stroke:var(--ink);stroke-dasharray:3 3}
 .line{fill:none;stroke-width:1.8;stroke-linejoin:round}.roof{stroke:var(--ink)}
 .dot{fill:var(--c0);fill-opacity:.45;stroke:var(--c0)}.right{fill:var(--c2)}.wrong{fill:var(--c1)}
-.legend{margin:4px 0 0;font-size:13px}.legend span{white-space:nowrap;margin-right:12px}
+.legend{margin:4px 0 0;font-size:13px}.legend span{display:inline-block;max-width:100%;overflow-wrap:anywhere;margin-right:12px}
 .legend i{display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:5px}
 .pictures{display:grid;grid-template-columns:repeat(auto-fill,minmax(92px,1fr));gap:10px}
 .pictures.wide{grid-template-columns:repeat(auto-fill,minmax(min(100%,250px),1fr))}
@@ -37,19 +37,40 @@ figure img{width:100%;image-rendering:pixelated;border:2px solid var(--c2);borde
 figure.no img{border-color:var(--c1)}figure.no figcaption{color:var(--c1)}
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-size:13px;width:100%}
 td,th{padding:3px 10px 3px 0;text-align:right;white-space:nowrap;border-bottom:1px solid var(--grid)}
+td:last-child,th:last-child{padding-right:0}
 td:first-child,th:first-child{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:180px}
-th{color:var(--soft);font-weight:500}
+td.long{white-space:normal;overflow-wrap:anywhere;min-width:180px}
+th{color:var(--soft);font-weight:500;white-space:normal;vertical-align:bottom}
 @media(max-width:560px){svg text{font-size:15px}svg.chart text{font-size:21px}td,th{padding-right:7px}
 td:first-child,th:first-child{min-width:130px}}
 )";
 
+constexpr size_t kLongCell = 28;  // letters: longer ones may take several lines
+
+// Names and paths may break between their parts, numbers may not.
+std::string breakable(std::string_view text) {
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  std::string out;
+  size_t from = 0;
+  for (size_t i = 1; i + 1 < text.size(); ++i) {
+    if (std::string_view("._/:-").find(text[i]) == std::string_view::npos || !is_letter(text[i + 1])) continue;
+    out += escape_html(text.substr(from, i + 1 - from)) + "<wbr>";
+    from = i + 1;
+  }
+  return out + escape_html(text.substr(from));
+}
+
 std::string table(const ReportTable& t) {
   std::string s = "<div class=scroll><table><tr>";
-  for (const std::string& h : t.header) s += "<th>" + escape_html(h) + "</th>";
+  for (const std::string& h : t.header) s += "<th>" + breakable(h) + "</th>";
   s += "</tr>\n";
   for (const auto& row : t.rows) {
     s += "<tr>";
-    for (const std::string& cell : row) s += "<td>" + escape_html(cell) + "</td>";
+    for (size_t i = 0; i < row.size(); ++i) {
+      const bool is_long = row[i].size() > kLongCell;
+      s += (is_long ? "<td class=long>" : "<td>") + (is_long || i == 0 ? breakable(row[i]) : escape_html(row[i])) +
+           "</td>";
+    }
     s += "</tr>\n";
   }
   return s + "</table></div>";

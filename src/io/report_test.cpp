@@ -59,13 +59,16 @@ TEST(Report, EscapesNamesAndLeavesOutWhatIsNotThere) {
   r.title = "<script>alert(1)</script>";
   r.facts = {{"a & b", "\"1\""}};
   r.parts.push_back({"empty", "text alone is no part", "", {}, {}});
-  r.parts.push_back({"table", "", "", {}, {{"x<y"}, {{"'q'"}}}});
+  r.parts.push_back({"table", "", "", {}, {{"x<y"}, {{"'q'"}, {"a_name.of/parts-1.25"}, {std::string(60, 'w')}}}});
   const std::string html = report_html(r);
   EXPECT_EQ(html.find("<script"), std::string::npos);
   EXPECT_NE(html.find("&lt;script&gt;"), std::string::npos);
   EXPECT_NE(html.find("a &amp; b"), std::string::npos);
   EXPECT_EQ(html.find("text alone"), std::string::npos);
   EXPECT_NE(html.find("x&lt;y"), std::string::npos);
+  EXPECT_NE(html.find(">a_<wbr>name.<wbr>of/<wbr>parts-1.25<"), std::string::npos)
+      << "may break in names, not in numbers";
+  EXPECT_NE(html.find("<td class=long>www"), std::string::npos);
   for (const char* outside : {"http", "src='/", "@import", "url("}) EXPECT_EQ(html.find(outside), std::string::npos);
 }
 

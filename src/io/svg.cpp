@@ -79,7 +79,7 @@ std::string picture(double width, double height, const std::string& body, std::s
 std::string legend(const std::vector<std::string>& names) {
   std::string s = "<p class=legend>";
   for (size_t i = 0; i < names.size(); ++i)
-    s += fmt::format("<span><i class=b{}></i>{}</span> ", i % kColours, escape_html(names[i]));
+    if (!names[i].empty()) s += fmt::format("<span><i class=b{}></i>{}</span> ", i % kColours, escape_html(names[i]));
   return s + "</p>";
 }
 
@@ -138,7 +138,7 @@ Drawn draw_lines(const LineChart& c, std::string_view attributes) {
   const bool scatter = !std::ranges::all_of(c.lines, &Line::joined);  // the last point is one like the others
   for (size_t k = 0; k < c.lines.size(); ++k) {
     const Line& l = c.lines[k];
-    names.push_back(l.name);
+    names.emplace_back();
     std::string points;
     size_t count = 0, last = 0;
     const size_t step = l.x.size() / kMostPoints + 1;
@@ -148,6 +148,7 @@ Drawn draw_lines(const LineChart& c, std::string_view attributes) {
       ++count, last = i;
     }
     if (count == 0) continue;
+    names.back() = l.name;
     if (l.joined) s += fmt::format("<polyline class='line s{}' points='{}'></polyline>", k % kColours, points);
     if (l.joined ? count <= 60 && !scatter : true)
       for (size_t i = 0; i < l.x.size(); i += step)
@@ -190,11 +191,12 @@ std::string svg_file(const LineChart& c) {
   if (begin == text.npos) return text;
   std::string keys;  // to the right: losses fall
   for (size_t i = 0; c.lines.size() > 1 && i < d.names.size(); ++i)
-    keys += fmt::format(
-        "<rect class='f{}' x='{}' y='{}' width='10' height='10'></rect><text x='{}' y='{}' "
-        "text-anchor='end'>{}</text>",
-        i % kColours, kWidth - kRight - 18, kTop + 8 + 16 * static_cast<double>(i), kWidth - kRight - 24,
-        kTop + 17 + 16 * static_cast<double>(i), escape_html(d.names[i]));
+    if (!d.names[i].empty())
+      keys += fmt::format(
+          "<rect class='f{}' x='{}' y='{}' width='10' height='10'></rect><text x='{}' y='{}' "
+          "text-anchor='end'>{}</text>",
+          i % kColours, kWidth - kRight - 18, kTop + 8 + 16 * static_cast<double>(i), kWidth - kRight - 24,
+          kTop + 17 + 16 * static_cast<double>(i), escape_html(d.names[i]));
   text.insert(text.rfind("</svg>"), keys);
   std::string style{kStyle};
   for (size_t i = 0; i < kColours; ++i) style += fmt::format(".s{0}{{stroke:{1}}}.f{0}{{fill:{1}}}", i, kSeries[i]);

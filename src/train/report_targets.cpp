@@ -75,8 +75,11 @@ io::ReportPart numbers_part(Executor& e, const Compiled& c, const data::Source& 
 class Strip {
  public:
   Strip(int64_t height, int64_t width, int64_t count)
-      : height_(height), width_(width), all_(count * width + (count - 1) * kGap) {
-    pixels_.assign(static_cast<size_t>(height_ * all_ * 3), 255);
+      : height_(height),
+        width_(width),
+        gap_(std::max<int64_t>(1, width / 24)),
+        all_(count * width + (count - 1) * gap_) {
+    pixels_.assign(static_cast<size_t>(height_ * all_ * 3), kBetween);
   }
   // colour(pixel, channel of 3)
   template <class F>
@@ -84,13 +87,13 @@ class Strip {
     for (int64_t y = 0; y < height_; ++y)
       for (int64_t x = 0; x < width_; ++x)
         for (int64_t k = 0; k < 3; ++k)
-          pixels_[static_cast<size_t>((y * all_ + place * (width_ + kGap) + x) * 3 + k)] = colour(y * width_ + x, k);
+          pixels_[static_cast<size_t>((y * all_ + place * (width_ + gap_) + x) * 3 + k)] = colour(y * width_ + x, k);
   }
   std::string png() const { return io::encode_png(pixels_, height_, all_, 3); }
 
  private:
-  static constexpr int64_t kGap = 3;
-  int64_t height_, width_, all_;
+  static constexpr uint8_t kBetween = 128;  // neither the ground of a light page nor of a dark one, nor a mask's
+  int64_t height_, width_, gap_, all_;
   std::vector<uint8_t> pixels_;
 };
 

@@ -89,8 +89,8 @@ std::vector<RunInfo> readable(const std::vector<RunInfo>& runs) {
   return out;
 }
 
-io::LineChart overlaid(const std::vector<RunInfo>& runs, const std::string& curve) {
-  io::LineChart chart{"step", curve, {}};
+io::LineChart overlaid(const std::vector<RunInfo>& runs, const std::string& curve, const std::string& label) {
+  io::LineChart chart{"step", label, {}};
   for (const RunInfo& r : runs) {
     io::Line line{name_of(r), {}, {}};
     if (const auto it = r.curves.find(curve); it != r.curves.end()) {
@@ -218,14 +218,14 @@ std::string compare_html(const std::vector<RunInfo>& all) {
   page.parts.push_back({"Runs", "", "", {}, runs_table(runs)});
   page.parts.push_back({"Recipe keys that differ", "", "", {}, differences_table(runs)});
   for (const std::string& name : curve_names(runs))
-    page.parts.push_back({name, "", io::line_chart(overlaid(runs, name)), {}, {}});
+    page.parts.push_back({name, "", io::line_chart(overlaid(runs, name, "")), {}, {}});
   return io::report_html(page);
 }
 
 std::string compare_svg(const std::vector<RunInfo>& all) {
   const std::vector<RunInfo> runs = readable(all);
-  const std::string tested = io::svg_file(overlaid(runs, "eval_loss"));
-  return tested.empty() ? io::svg_file(overlaid(runs, "loss")) : tested;
+  const std::string tested = io::svg_file(overlaid(runs, "eval_loss", "eval_loss"));
+  return tested.empty() ? io::svg_file(overlaid(runs, "loss", "loss")) : tested;
 }
 
 }  // namespace lathe

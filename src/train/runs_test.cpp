@@ -118,7 +118,7 @@ TEST(Runs, DifferencesNameEveryKeyOnce) {
   const std::string svg = compare_svg(runs), html = compare_html(runs);
   for (const char* name : {">a, last: 1.75<", ">b, last: 1.75<", ">c, last: 1.75<"})
     EXPECT_NE(svg.find(name), std::string::npos) << name << svg;
-  for (const char* part : {"optimizer.lr", "0.25", "eval_accuracy", "grad_norm", "failed"})
+  for (const char* part : {"optimizer.<wbr>lr", "0.25", "eval_accuracy", "grad_norm", "failed"})
     EXPECT_NE(html.find(part), std::string::npos) << part;
   EXPECT_EQ(compare_svg({}), "");
 }
