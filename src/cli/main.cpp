@@ -2,6 +2,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <string_view>
@@ -84,6 +85,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "lathe: error: %s\n", e.what());
     if (e.kind() == lathe::ErrorKind::internal)
       std::fprintf(stderr, "This is a bug in Lathe; please report it with the command and the recipe.\n");
+    // Threads of a driver that was just lost may be in the middle of their work, such as PoCL's in its compiler: what
+    // they use must not be torn down below them.
+    if (e.kind() == lathe::ErrorKind::device) std::_Exit(static_cast<int>(e.exit_code()));
     return static_cast<int>(e.exit_code());
   } catch (const std::bad_alloc&) {
     std::fprintf(

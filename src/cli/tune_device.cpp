@@ -31,12 +31,14 @@ void add_tune_device(CLI::App& bench) {
       nlohmann::ordered_json parts = nlohmann::json::array();
       for (const TunePart& p : r.parts) {
         const auto before = std::ranges::find(p.rows, true, &TuneRow::before);
+        const auto taken = std::ranges::find(p.rows, true, &TuneRow::taken);
         nlohmann::ordered_json rows = nlohmann::json::array();
         for (const TuneRow& row : p.rows) rows.push_back({{"tiles", row.tiles}, {"rate", row.rate}});
         parts.push_back({{"part", p.name},
                          {"unit", p.unit},
                          {"before", before->tiles},
                          {"before_rate", before->rate},
+                         {"taken", taken->tiles},
                          {"rows", rows},
                          {"left_out", p.left_out}});
       }
@@ -47,7 +49,11 @@ void add_tune_device(CLI::App& bench) {
     for (const TunePart& p : r.parts) {
       fmt::print("  {:>8}  {}\n", p.unit, p.name);
       for (const TuneRow& row : p.rows)
-        fmt::print("  {:8.1f}  {}{}\n", row.rate, row.tiles, row.before ? "  (until now)" : "");
+        fmt::print("  {:8.1f}  {}{}\n", row.rate, row.tiles,
+                   row.before && row.taken ? "  (kept)"
+                   : row.before            ? "  (until now)"
+                   : row.taken             ? "  (from now on)"
+                                           : "");
       if (p.left_out > 0) fmt::print("            {} candidates were left out for lack of time\n", p.left_out);
     }
     fmt::print("{}\n", r.stored.empty() ? "not stored: set LATHE_CACHE_DIR to a folder that can be written"

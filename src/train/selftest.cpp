@@ -108,7 +108,7 @@ namespace {
 // What one step from the same state may differ by. Trainings that go their own ways drift apart instead: a relu that
 // rounding turns off changes every later step, and batch norms over the few values of a tiny twin amplify that. Adam
 // makes whole steps of gradients that are zero but for rounding, as those of the keys' bias.
-constexpr double kLossTolerance = 1e-4, kNormTolerance = 1e-3, kUpdateTolerance = 5e-2, kDriftTolerance = 0.5;
+constexpr double kLossTolerance = 1e-4, kNormTolerance = 1e-3, kUpdateTolerance = 0.1, kDriftTolerance = 0.5;
 
 using States = std::map<std::string, std::vector<std::byte>>;  // by name
 

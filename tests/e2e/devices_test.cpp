@@ -252,6 +252,23 @@ TEST_F(Devices, LostInTheMiddle) {
   }
 }
 
+// While its compiler is at work in a thread of its own.
+TEST_F(Devices, LostWhileItCompiles) {
+  const TempDir dir;
+  Words env = with_layer("fail:clEnqueueNDRangeKernel:10:-5");
+  env.push_back("LATHE_CACHE_DIR=" + dir.path("cache"));
+  const Outcome r = run_lathe(training(dir.path("run"), 2, {"--device", "opencl"}), env);
+  EXPECT_EQ(r.code, 71) << r.err;
+  EXPECT_NE(r.err.find("clEnqueueNDRangeKernel failed: CL_OUT_OF_RESOURCES"), std::string::npos) << r.err;
+}
+
+// Where the folder of the kernels cannot be written to, they are compiled elsewhere, and a warning says so.
+TEST_F(Devices, KernelsFindAPlace) {
+  const Outcome r = run_lathe({"selftest", "--device", "opencl", "--op", "iota"}, {"LATHE_CACHE_DIR=/proc/nope"});
+  EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_NE(r.err.find("warning: /proc/nope is not a folder that can be written to"), std::string::npos) << r.err;
+}
+
 // Counted outside of Lathe: 24 more steps, a log line each, block not once more, and make nothing more.
 TEST_F(Devices, StepsDoNotBlock) {
   const TempDir dir;

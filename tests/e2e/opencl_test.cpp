@@ -247,7 +247,7 @@ TEST_F(OpenCl, TunedTilesAreTaken) {
   const std::string file = j["stored"];
   ASSERT_TRUE(std::filesystem::exists(file));
   const auto second = nlohmann::json::parse(tune().out);
-  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(second["parts"][i]["before"], j["parts"][i]["rows"][0]["tiles"]);
+  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(second["parts"][i]["before"], j["parts"][i]["taken"]);
   std::string text = read_file(file);
   const std::string rows = j["parts"][0]["rows"][1]["tiles"];  // "16 rows": compiled by now
   for (const auto& [name, value] :

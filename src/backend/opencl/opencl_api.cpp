@@ -112,7 +112,8 @@ std::string_view opencl_error_name(cl_int e) {
 
 void check_opencl(cl_int status, const char* call) {
   if (status == CL_SUCCESS) return;
-  std::string_view name = call;
+  std::string_view name = call;  // "opencl_api().clFlush(queue)": the function alone
+  if (const size_t api = name.find("()."); api != name.npos) name.remove_prefix(api + 3);
   name = name.substr(0, name.find('('));
   throw DriverError(fmt::format("opencl: {} failed: {} ({})", name, opencl_error_name(status), status));
 }

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 
@@ -113,7 +114,7 @@ OpenClDeviceOptions opencl_device_options(int index) {
   const OpenClLimits limits = opencl_limits(id.device);
   if (tiles && tiles->style == *o.style && check_tiles(*tiles, limits.group, limits.local_bytes).empty())
     o.tiles = tiles;
-  else if (store.exists())
+  else if (static std::atomic<bool> said{false}; store.exists() && !said.exchange(true))
     std::fprintf(stderr,
                  "warning: %s holds no tile sizes for this device: the usual ones are taken; `lathe bench tune-device` "
                  "writes it anew\n",

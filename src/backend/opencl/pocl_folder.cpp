@@ -137,9 +137,37 @@ PoclFolder::~PoclFolder() {
   close(lock_);
 }
 
-PoclFolder& PoclFolder::of_process() {
+namespace {
+
+// PoCL ends the process where it cannot write, so it gets a folder that can be written to and has room.
+std::string parent_of_process_folder() {
   const std::string cache = BinaryCache::default_folder();
-  static PoclFolder folder(cache.empty() ? "" : cache + "/pocl");
+  const char* of_user = std::getenv(kPoclVariable);
+  if (cache.empty() || (of_user && *of_user)) return "";
+  constexpr uintmax_t kRoom = uintmax_t{64} << 20;  // what kernels of a large recipe take, several times
+  std::error_code error;
+  fs::create_directories(cache, error);
+  const fs::space_info space = error ? fs::space_info{} : fs::space(cache, error);
+  const bool writable = !error && access(cache.c_str(), W_OK | X_OK) == 0;
+  if (writable && space.available >= kRoom) return cache + "/pocl";
+  const std::string instead = fmt::format("{}/lathe-{}", fs::temp_directory_path(error).string(), getuid());
+  std::fprintf(stderr, "warning: %s %s: kernels are compiled anew in %s; LATHE_CACHE_DIR names another folder\n",
+               cache.c_str(),
+               writable ? fmt::format("has {} MiB left, of 64 that kernels may take", space.available >> 20).c_str()
+                        : "is not a folder that can be written to",
+               instead.c_str());
+  // What others could write to is no place for code.
+  mkdir(instead.c_str(), 0700);
+  struct stat made = {};
+  if (lstat(instead.c_str(), &made) != 0 || !S_ISDIR(made.st_mode) || made.st_uid != getuid() || (made.st_mode & 022))
+    return "";
+  return instead + "/pocl";
+}
+
+}  // namespace
+
+PoclFolder& PoclFolder::of_process() {
+  static PoclFolder folder(parent_of_process_folder());
   return folder;
 }
 

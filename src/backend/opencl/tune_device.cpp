@@ -149,7 +149,7 @@ class DeviceTuner {
     device.allocate(segments);
   }
 
-  // Measures the candidates, of which the first is what runs take until now; returns the best.
+  // Measures the candidates, of which the first is what runs take until now; returns the best, if it is clearly better.
   ProductTiles run(TunePart& part, std::vector<ProductTiles> all, const std::vector<TuneWork>& work,
                    std::string (*words)(const ProductTiles&)) {
     std::vector<std::vector<std::unique_ptr<Kernel>>> kernels;
@@ -180,13 +180,16 @@ class DeviceTuner {
       double sum = 0;
       for (size_t w = 0; w < work.size(); ++w) sum += std::log(work[w].amount / best[c][w] / 1e9);
       part.rows.push_back({words(all[c]), std::exp(sum / static_cast<double>(work.size())), c == 0});
-      if (part.rows[c].rate > part.rows[winner].rate) winner = c;
+      // Other sizes change the last bits of results: not for a difference that is noise.
+      if (part.rows[c].rate > part.rows[winner].rate * (winner == 0 ? kWorthAChange : 1)) winner = c;
     }
+    part.rows[winner].taken = true;
     std::ranges::stable_sort(part.rows, [](const TuneRow& a, const TuneRow& b) { return a.rate > b.rate; });
     return all[winner];
   }
 
  private:
+  static constexpr double kWorthAChange = 1.03;
   static constexpr int64_t kRoom = int64_t{8} << 20;  // each operand fits
 
   Site site(const TuneWork& w) const {

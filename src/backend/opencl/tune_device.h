@@ -10,6 +10,7 @@ struct TuneRow {        // One candidate.
   std::string tiles;    // in words
   double rate = 0;      // geometric mean over what is measured, in the part's unit
   bool before = false;  // what runs took until now
+  bool taken = false;   // what they take from now on
 };
 
 struct TunePart {             // A text that is tuned by itself.
