@@ -6,9 +6,11 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "base/checked.h"
+#include "base/dtype.h"
 #include "base/error.h"
 #include "data/file.h"
 #include "data/moments.h"
@@ -114,11 +116,51 @@ double element(const std::byte* p) {
   return static_cast<double>(v);
 }
 
+struct NpyType {
+  char kind = 0;
+  int item = 0;
+  bool big_endian = false;
+};
+
+std::optional<NpyType> npy_type(std::string_view descr) {
+  if (descr.size() != 3) return {};
+  const NpyType t{descr[1], descr[2] - '0', descr[0] == '>'};
+  const std::string_view order = t.item == 1 ? "|<>" : "<>", kinds = t.item == 1 ? "iub" : "fiu";
+  const bool sized = t.item == 1 || t.item == 2 || t.item == 4 || t.item == 8;
+  if (!sized || order.find(descr[0]) == order.npos || kinds.find(t.kind) == kinds.npos) return {};
+  return t;
+}
+
+void swap_bytes(std::span<std::byte> elements, int item) {
+  for (size_t i = 0; i < elements.size(); i += static_cast<size_t>(item))
+    std::reverse(elements.data() + i, elements.data() + i + item);
+}
+
+// `content` with its elements, the first axis fastest, in C order.
+std::vector<std::byte> in_c_order(const std::vector<std::byte>& content, int64_t header, const Shape& shape, int item) {
+  std::vector<std::byte> out = content;
+  std::byte* to = out.data() + header;
+  Ints index(static_cast<size_t>(shape.ndim()), 0), stride(index.size(), item);
+  for (size_t d = 1; d < stride.size(); ++d) stride[d] = stride[d - 1] * shape[static_cast<int>(d) - 1];
+  int64_t from = header;
+  for (int64_t i = shape.numel(); i > 0; --i, to += item) {
+    std::memcpy(to, content.data() + from, static_cast<size_t>(item));
+    for (size_t d = index.size(); d-- > 0;) {
+      from += stride[d];
+      if (++index[d] < shape[static_cast<int>(d)]) break;
+      from -= stride[d] * index[d];
+      index[d] = 0;
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 double NpyArray::at(int64_t i) const {
   const std::byte* p = file.data() + header_bytes + i * item;
-  if (kind == 'f') return item == 4 ? element<float>(p) : element<double>(p);
+  if (kind == 'f') return item == 2 ? element<Half>(p) : item == 4 ? element<float>(p) : element<double>(p);
+  if (kind == 'b') return *p != std::byte{0};
   if (kind == 'i') {
     return item == 1   ? element<int8_t>(p)
            : item == 2 ? element<int16_t>(p)
@@ -145,21 +187,20 @@ NpyArray parse_npy(std::vector<std::byte> content, const std::string& name) {
   NpyArray out;
   const std::string_view d = header.descr;
   LATHE_USER_CHECK(d.find('O') == d.npos, "{}: expected numbers, got Python objects, which are never unpickled", name);
-  const bool known = d == "<f4" || d == "<f8" || d == "|u1" || d == "|i1" || d == "<i2" || d == "<i4" || d == "<i8" ||
-                     d == "<u2" || d == "<u4" || d == "<u8";
-  LATHE_USER_CHECK(known, "{}: expected little-endian numbers (f4, f8, i1 to i8, u1 to u8), got another type", name);
-  out.kind = d[1];
-  out.item = d[2] - '0';
+  const std::optional<NpyType> type = npy_type(d);
+  LATHE_USER_CHECK(type, "{}: expected numbers (f2, f4, f8, i1 to i8, u1 to u8, b1), got another type", name);
+  out.kind = type->kind;
+  out.item = type->item;
   int64_t bytes = out.item;
   for (const int64_t n : *header.dims) bytes = checked_mul(bytes, n, name + ": shape");
   out.shape = Shape(*header.dims);
   out.header_bytes = begin + length;
-  LATHE_USER_CHECK(header.fortran == "False" || out.shape.ndim() < 2,
-                   "{}: expected C order, got Fortran's; save np.ascontiguousarray(a)", name);
   LATHE_USER_CHECK(size - out.header_bytes == bytes, "{}: {}: expected {} bytes for shape {}, got {}", name,
                    size - out.header_bytes < bytes ? "truncated" : "too long", bytes, to_string(out.shape),
                    size - out.header_bytes);
-  out.file = std::move(content);
+  if (type->big_endian) swap_bytes(std::span(content).subspan(static_cast<size_t>(out.header_bytes)), out.item);
+  const bool turned = header.fortran == "True" && out.shape.ndim() > 1 && bytes > 0;
+  out.file = turned ? in_c_order(content, out.header_bytes, out.shape, out.item) : std::move(content);
   return out;
 }
 

@@ -1,4 +1,4 @@
-// Arrays of NumPy: .npy files, or the members of an .npz file. Numbers in C order; no objects, nothing is unpickled.
+// Arrays of NumPy: .npy files, or the members of an .npz file. Numbers in any order; no objects, nothing is unpickled.
 #pragma once
 
 #include <cstddef>
@@ -12,17 +12,18 @@
 namespace lathe::data {
 
 struct NpyArray {
-  char kind = 'f';  // 'f', 'i', 'u'
+  char kind = 'f';  // 'f', 'i', 'u', 'b'
   int item = 4;     // bytes of an element
   Shape shape;
-  std::vector<std::byte> file;
+  std::vector<std::byte> file;  // elements little-endian, in C order
   int64_t header_bytes = 0;
 
   bool whole() const { return kind != 'f'; }
   double at(int64_t i) const;
 };
 
-// UserError with `name` for what is no array, or none of little-endian numbers in C order. Nothing is allocated.
+// UserError with `name` for what is no array, or none of numbers. Nothing is allocated, but for Fortran order a second
+// copy of the checked content.
 NpyArray parse_npy(std::vector<std::byte> content, const std::string& name);
 
 struct NpyConfig {

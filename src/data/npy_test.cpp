@@ -122,6 +122,46 @@ TEST_F(Npy, ElementsOfEveryType) {
   EXPECT_EQ(parse_npy(bytes(npy<int16_t>("<i2", "(1,)", {-300})), "a").at(0), -300);
 }
 
+TEST_F(Npy, HalvesBigEndiansAndBooleans) {
+  // 1.5, -2, the smallest subnormal, the largest, infinity.
+  const NpyArray h = parse_npy(bytes(npy<uint16_t>("<f2", "(5,)", {0x3e00, 0xc000, 1, 0x7bff, 0x7c00})), "a");
+  EXPECT_EQ(h.at(0), 1.5);
+  EXPECT_EQ(h.at(1), -2);
+  EXPECT_EQ(h.at(2), std::ldexp(1.0, -24));
+  EXPECT_EQ(h.at(3), 65504);
+  EXPECT_TRUE(std::isinf(h.at(4)));
+  EXPECT_FALSE(h.whole());
+  EXPECT_EQ(parse_npy(bytes(npy<uint16_t>(">f2", "(2,)", {0x003e, 0x00c0})), "a").at(1), -2);
+  EXPECT_EQ(parse_npy(bytes(npy<uint32_t>(">f4", "(2,)", {0, 0x0000c03f})), "a").at(1), 1.5);
+  EXPECT_EQ(parse_npy(bytes(npy<uint16_t>(">i2", "(1,)", {0xd4fe})), "a").at(0), -300);
+  const NpyArray b = parse_npy(bytes(npy<uint8_t>("|b1", "(3,)", {0, 1, 2})), "a");
+  EXPECT_EQ(b.at(0) + b.at(1) + b.at(2), 2);
+  EXPECT_TRUE(b.whole());
+}
+
+TEST_F(Npy, FortranOrderIsTurned) {
+  // a[i, j, k] = 100 i + 10 j + k of shape (2, 3, 2), the first axis fastest.
+  std::vector<int16_t> values;
+  for (int k = 0; k < 2; ++k)
+    for (int j = 0; j < 3; ++j)
+      for (int i = 0; i < 2; ++i) values.push_back(static_cast<int16_t>(100 * i + 10 * j + k));
+  const NpyArray a = parse_npy(bytes(npy<int16_t>("<i2", "(2, 3, 2)", values, true)), "a.npy");
+  ASSERT_EQ(a.shape, (Shape{2, 3, 2}));
+  for (int64_t n = 0; n < 12; ++n) EXPECT_EQ(a.at(n), static_cast<double>(100 * (n / 6) + 10 * (n / 2 % 3) + n % 2));
+  EXPECT_EQ(parse_npy(bytes(npy<float>("<f4", "(0, 2)", {}, true)), "a").shape.numel(), 0);
+  // A sample of the source is a row.
+  file(npy<float>("<f4", "(5, 2)", {0, 1, 2, 3, 4, 10, 11, 12, 13, 14}, true), "x.npy");
+  file(npy<uint8_t>("|b1", "(5,)", {0, 1, 0, 1, 0}), "y.npy");
+  const auto test = load_npy({.path = folder_.native(), .standardize = false}, Split::test);
+  float x[2];
+  int32_t y = 1;
+  const std::span<std::byte> spans[] = {std::as_writable_bytes(std::span(x)), std::as_writable_bytes(std::span(&y, 1))};
+  test->read(0, spans);
+  EXPECT_EQ(x[0], 4);
+  EXPECT_EQ(x[1], 14);
+  EXPECT_EQ(test->classes(), 2);
+}
+
 TEST_F(Npy, WhatIsNoArrayIsRefused) {
   const auto has = [&](const std::string& content, const char* part) {
     const std::string text = failure(content);
@@ -129,8 +169,10 @@ TEST_F(Npy, WhatIsNoArrayIsRefused) {
   };
   has("", "expected an .npy file");
   has(npy<float>("|O", "(1,)", {1}), "never unpickled");
-  has(npy<float>(">f4", "(1,)", {1}), "little-endian");
-  has(npy<float>("<f4", "(2, 1)", {1, 2}, true), "C order");
+  has(npy<double>("<c8", "(1,)", {1}), "expected numbers");
+  has(npy<float>("|f4", "(1,)", {1}), "expected numbers");
+  has(npy<float>("<f4", "(3, 1)", {1, 2}, true), "truncated");
+  has(npy<uint8_t>("<f1", "(1,)", {1}), "expected numbers");
   has(npy<float>("<f4", "(3,)", {1, 2}), "truncated");
   has(npy<float>("<f4", "(1,)", {1, 2}), "too long");
   has(npy<float>("<f4", "(9223372036854775807, 9223372036854775807)", {1}), ": shape");
