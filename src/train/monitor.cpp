@@ -5,10 +5,12 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "train/eval_metrics.h"
+
 namespace lathe {
 
 Monitor::Monitor(const Recipe& r)
-    : higher_(r.train.monitor == "accuracy"),
+    : higher_(find_eval_metric(r.train.monitor)->higher),
       plateau_(r.schedule.name == "plateau"),
       min_delta_(r.train.min_delta),
       gamma_(r.schedule.gamma),
@@ -25,8 +27,7 @@ bool Monitor::improves(Track& t, double value, int64_t step) const {
   return false;
 }
 
-bool Monitor::hear(double loss, double accuracy, int64_t step, bool regular) {
-  const double value = higher_ ? accuracy : loss;
+bool Monitor::hear(double value, int64_t step, bool regular) {
   if (plateau_ && regular && !improves(plateau_track_, value, step) && plateau_track_.bad >= plateau_patience_) {
     plateau_track_.bad = 0;
     factor_before_ = factor_;

@@ -193,7 +193,17 @@ TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
       {"[data]\nsource = \"synthetic\"\n[model]\nfamily = \"bert\"\ntokens = true",
        "a.toml:2:10: data.source: expected \"npy\" for model.family = \"bert\", got \"synthetic\""},
       {"[data]\nsource = \"synthetic\"\ntarget = \"value\"\n[train]\npatience = 2\nmonitor = \"accuracy\"",
-       "a.toml:6:11: train.monitor: expected \"loss\" for data.target = \"value\", got \"accuracy\""},
+       "a.toml:6:11: train.monitor: expected one of \"loss\", \"rmse\", \"mae\", \"r2\" for data.target = \"value\", "
+       "got \"accuracy\""},
+      {"[train]\npatience = 2\nmonitor = \"psnr\"",
+       "a.toml:3:11: train.monitor: expected one of \"loss\", \"accuracy\" for data.target = \"class\", got \"psnr\""},
+      {"[train]\npatience = 2\nmonitor = \"f1\"", "train.monitor: expected one of \"loss\", \"accuracy\", \"iou\", "},
+      {"[data]\nsource = \"synthetic\"\ntarget = \"mask\"\nclasses = 40\n[model]\nfamily = \"unet\"\nchannels = [4, "
+       "8]\n"
+       "[train]\npatience = 1\nmonitor = \"iou\"",
+       "train.monitor: expected another metric than \"iou\" for more than 32 classes, got 40"},
+      {"[train]\nepochs = 6\nswa_from = 6",
+       "a.toml:3:12: train.swa_from: expected an epoch before the last of train.epochs = 6"},
       {"[data]\nsource = \"synthetic\"\ntarget = \"value\"\n[train]\nloss = \"focal\"",
        "a.toml:5:8: train.loss: expected \"mse\", \"l1\", \"huber\", \"cosine\" or \"auto\" for data.target = "
        "\"value\", got "

@@ -9,6 +9,7 @@
 #include "nn/model.h"
 #include "nn/optimizers/rules.h"
 #include "nn/schedule.h"
+#include "train/eval_metrics.h"
 #include "train/own_data.h"
 
 namespace lathe {
@@ -30,7 +31,6 @@ constexpr std::string_view kCells[] = {"lstm", "gru"};
 constexpr std::string_view kNorms[] = {"layer", "rms"};
 constexpr std::string_view kPositions[] = {"learned", "rotary"};
 constexpr std::string_view kMlps[] = {"gelu", "swiglu"};
-constexpr std::string_view kMonitors[] = {"loss", "accuracy"};
 constexpr std::string_view kLosses[] = {"auto",        "cross_entropy", "focal", "bce",   "kl",    "triplet",
                                         "contrastive", "mse",           "l1",    "huber", "cosine"};
 constexpr std::string_view kUpdates[] = {"after_all", "at_gradient", "auto"};
@@ -409,8 +409,9 @@ constexpr RecipeKey kKeys[] = {
     {KEY(train.eval_every), kFree, kHow, kAlways, range(0, 1e6), "epochs between two evaluations; 0: only at the end"},
     {KEY(train.eval_batch), kFree, kHow, kAlways, range(0, 1 << 24),
      "samples per evaluation batch; 0: train.batch_size"},
-    {KEY(train.monitor), kFree, kHow, kMonitored, one_of(kMonitors),
-     "what is to improve, on evaluation data, for patience, plateau and the best checkpoint"},
+    {KEY(train.monitor), kFree, kHow, kMonitored, one_of(kEvalMetricNames),
+     "what is to improve, on evaluation data, for patience, plateau and the best checkpoint; which there are is a "
+     "matter of data.target"},
     {KEY(train.min_delta), kFree, kHow, kMonitored, range(0, 1e6), "smallest improvement that counts"},
     {KEY(train.patience), kFree, kHow, kAlways, range(0, 1e6),
      "evaluations without improvement that end the run; 0: off"},

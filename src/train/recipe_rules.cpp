@@ -1,5 +1,6 @@
 // Rules that join several keys of a recipe.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +11,8 @@
 #include "nn/model.h"
 #include "nn/optimizers/rules.h"
 #include "nn/schedule.h"
+#include "nn/step.h"
+#include "train/eval_metrics.h"
 #include "train/own_data.h"
 #include "train/recipe_keys.h"
 
@@ -74,9 +77,17 @@ void check_target(const Recipe& r, RuleReport& report) {
     report.fail({"data.shape"}, fmt::format("expected 1 or 3 channels of PNG files, got {}", r.data.shape[2]));
   }
   check_loss(r, report);
-  if (r.train.monitor == "accuracy" && target != "class" && target != "mask") {
-    report.fail({"train.monitor", "data.target"},
-                fmt::format("expected \"loss\" for data.target = \"{}\", got \"accuracy\"", target));
+  if (const EvalMetric* metric = find_eval_metric(r.train.monitor); metric && !has_target(*metric, target)) {
+    std::vector<std::string> names;
+    for (const EvalMetric& m : kEvalMetrics)
+      if (has_target(m, target)) names.push_back(fmt::format("\"{}\"", m.name));
+    report.fail({"train.monitor", "data.target"}, fmt::format("expected one of {} for data.target = \"{}\", got \"{}\"",
+                                                              fmt::join(names, ", "), target, r.train.monitor));
+  }
+  if (r.train.monitor == "iou" && target == "mask" && r.data.classes > kMostMaskClasses) {
+    report.fail({"train.monitor", "data.classes"},
+                fmt::format("expected another metric than \"iou\" for more than {} classes, got {}", kMostMaskClasses,
+                            r.data.classes));
   }
 }
 
@@ -210,6 +221,13 @@ void check_train(const Recipe& r, RuleReport& report) {
   if (r.train.ema > 0 && r.train.swa_from > 0) {
     report.fail({"train.swa_from", "train.ema"},
                 "expected one average of the weights, got train.ema and train.swa_from");
+  }
+  // With train.steps a run may be a short trial: the trainer warns (too_short_for).
+  if (r.train.steps == 0 && r.train.swa_from > 0 && r.train.swa_from >= r.train.epochs) {
+    report.fail({"train.swa_from", "train.epochs"},
+                fmt::format("expected an epoch before the last of train.epochs = {}, whose end would be all that is "
+                            "averaged, got {}",
+                            r.train.epochs, r.train.swa_from));
   }
   if (r.train.eval_every == 0) {
     const auto needs_evaluations = [&](std::string_view key, std::string_view what) {

@@ -40,6 +40,29 @@ double lookahead_share(const Recipe& r, int64_t step) {
   return every > 0 && (step + 1) % every == 0 ? r.optimizer.lookahead_alpha : 0;
 }
 
+std::vector<std::string> too_short_for(const Compiled& c) {
+  std::vector<std::string> out;
+  const ScheduleConfig s = schedule_config(c);
+  const int reads = find_schedule(s.name)->keys;
+  const int64_t epoch = c.schedule.steps_per_epoch;
+  const auto check = [&](std::string_view key, int64_t value, int64_t needed, const std::string& what) {
+    if (needed > s.total_steps)
+      out.push_back(fmt::format("{} = {}, but the run has {} steps{}: {}", key, value, s.total_steps,
+                                needed == value ? "" : fmt::format(", {} of which are an epoch", epoch), what));
+  };
+  if (reads & kReadsWarmup)
+    check("schedule.warmup_steps", s.warmup_steps, s.warmup_steps,
+          fmt::format("the learning rate never reaches {}", s.lr));
+  if (s.name == "step")
+    check("schedule.step_epochs", c.recipe.schedule.step_epochs, s.step_every, "the learning rate never falls");
+  if (reads & kReadsRestarts)
+    check("schedule.restart_epochs", c.recipe.schedule.restart_epochs, s.restart_every, "the schedule never restarts");
+  const int64_t slow = c.recipe.optimizer.lookahead, average = c.recipe.train.swa_from;
+  check("optimizer.lookahead", slow, slow, "slow weights never move");
+  check("train.swa_from", average, average * epoch, "nothing is averaged");
+  return out;
+}
+
 namespace {
 
 void stage_scalar(Executor& e, int slot, const char* name, double value) {

@@ -2,6 +2,9 @@
 // step's number, so that a resumed run goes on with the same bits.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "nn/schedule.h"
 #include "train/compile.h"
 
@@ -15,6 +18,10 @@ ScheduleConfig schedule_config(const Compiled&);  // of the recipe, in steps
 double average_share(const Recipe&, const TrainSchedule&, int64_t step);
 // How far slow weights go after `step`; 0: not in this step.
 double lookahead_share(const Recipe&, int64_t step);
+
+// What of the recipe this run ends before, for people: a warning each, since a short trial of a recipe, or the first
+// part of a longer run, is no error.
+std::vector<std::string> too_short_for(const Compiled&);
 
 // Fills the step inputs of a slot that every training Program has.
 void stage_step_inputs(Executor&, int slot, int64_t seed, int64_t step, double lr, double loss_scale);

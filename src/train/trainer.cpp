@@ -68,10 +68,7 @@ class Trainer {
     if (const int64_t wanted = eval_batch_of(c_.recipe, c_.data); evaluation_ && c_.eval_batch < wanted)
       progress_.note(
           fmt::format("memory.budget: evaluation goes in batches of {} instead of {} samples", c_.eval_batch, wanted));
-    if (const int64_t warm = schedule_.warmup_steps; warm > c_.schedule.total_steps)
-      progress_.note(fmt::format(
-          "warning: schedule.warmup_steps = {}, but the run has {} steps: the learning rate never reaches {}", warm,
-          c_.schedule.total_steps, c_.recipe.optimizer.lr));
+    for (const std::string& what : too_short_for(c_)) progress_.note("warning: " + what);
     try {
       loop();
     } catch (const DriverError& e) {
@@ -263,6 +260,15 @@ class Trainer {
     if (keeps || result_.stopped_early) checkpoint();
   }
 
+  // NaN where an evaluation has no such number: no improvement.
+  double monitored(const EvalResult& r) const {
+    double found = c_.recipe.train.monitor == "loss" ? r.loss : std::nan("");
+    r.each([&](std::string_view name, double value) {
+      if (name == c_.recipe.train.monitor) found = value;
+    });
+    return found;
+  }
+
   void evaluate_now(bool regular) {
     eval_ = evaluation_->run();
     write_evaluation(*log_, step_, *eval_);
@@ -271,7 +277,7 @@ class Trainer {
     append_evaluation(text, *eval_);
     progress_.note({text.data(), text.size()});
     const double factor = monitor_.factor(step_ + 1);
-    if (monitor_.hear(eval_->loss, eval_->accuracy, step_, regular) && c_.recipe.checkpoint.best) publish(Which::best);
+    if (monitor_.hear(monitored(*eval_), step_, regular) && c_.recipe.checkpoint.best) publish(Which::best);
     if (monitor_.factor(step_ + 1) != factor)
       progress_.note(fmt::format("no better {} for {} evaluations: learning rate {:.3g}", c_.recipe.train.monitor,
                                  c_.recipe.schedule.patience, rate_of(step_ + 1)));
