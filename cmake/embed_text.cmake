@@ -14,6 +14,7 @@ set(LATHE_EMBED_SCRIPT ${CMAKE_CURRENT_LIST_FILE})
 function(lathe_embed_text target namespace)
   foreach(input ${ARGN})
     get_filename_component(symbol ${input} NAME_WE)
+    string(MAKE_C_IDENTIFIER "${symbol}" symbol)
     set(output ${CMAKE_CURRENT_BINARY_DIR}/embedded/${target}/${symbol}.cpp)
     add_custom_command(
       OUTPUT ${output}

@@ -19,6 +19,8 @@ fi
 ! grep -rn '#include "' "$work/prefix/include" || { echo "installed headers include by relative name"; exit 1; }
 version=$(sed -n 's/.*kVersion = "\(.*\)".*/\1/p' "$source/src/base/version.h")
 [ "$("$work/prefix/bin/lathe" --version)" = "lathe $version" ] || { echo "the program says another version"; exit 1; }
+# Data sets can be got without the source tree.
+(cd "$work" && "$work/prefix/bin/lathe" fetch) | grep -q '^  shakespeare ' || { echo "lathe fetch lists nothing"; exit 1; }
 # Another minor version is refused.
 mkdir "$work/refused"
 printf 'cmake_minimum_required(VERSION 3.20)\nproject(x CXX)\nfind_package(lathe 0.99)\nif(lathe_FOUND)\nmessage(FATAL_ERROR found)\nendif()\n' >"$work/refused/CMakeLists.txt"

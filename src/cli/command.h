@@ -22,6 +22,7 @@ void add_devices(CLI::App&, int&);
 void add_selftest(CLI::App&, int&);
 void add_bench(CLI::App&, int&);
 void add_recipes(CLI::App&, int&);
+void add_fetch(CLI::App&, int&);
 void add_env(CLI::App&, int&);
 void add_ops(CLI::App&, int&);
 

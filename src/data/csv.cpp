@@ -12,6 +12,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "data/csv_rows.h"
+#include "data/fetch.h"
 #include "data/file.h"
 #include "data/moments.h"
 
@@ -22,7 +23,6 @@ constexpr int64_t kMaxCsvBytes = int64_t{4} << 30;
 constexpr size_t kMaxWords = 64;  // different ones in a column of features: each becomes a feature
 constexpr size_t kMaxLabels = 65536;
 constexpr int64_t kTestEvery = 5;
-constexpr const char* kCsvHint = "set data.path; `tools/fetch-data` gets the data of the built-in recipes";
 
 // A cell as an error shows it.
 std::string shown_cell(std::string_view cell) {
@@ -357,18 +357,19 @@ class CsvSource final : public Source {
 }  // namespace
 
 std::unique_ptr<Source> load_csv(const CsvConfig& c, Split split) {
-  const std::vector<std::byte> train = read_file(c.path, kMaxCsvBytes, kCsvHint);
+  const std::vector<std::byte> train = read_file(c.path, kMaxCsvBytes, fetch_hint(c.path));
   const Schema schema(c, as_csv_text(train));
   if (split == Split::train || c.test_path.empty())
     return std::make_unique<CsvSource>(schema, c, as_csv_text(train), c.path, split);
-  const std::vector<std::byte> test = read_file(c.test_path, kMaxCsvBytes, kCsvHint);
+  const std::vector<std::byte> test = read_file(c.test_path, kMaxCsvBytes, fetch_hint(c.test_path));
   return std::make_unique<CsvSource>(schema, c, as_csv_text(test), c.test_path, split);
 }
 
 SourceInfo describe_csv(const CsvConfig& c, Split split) { return info_of(*load_csv(c, split)); }
 
 Samples read_csv_samples(const CsvConfig& c, const std::string& path) {
-  const std::vector<std::byte> train = read_file(c.path, kMaxCsvBytes, kCsvHint), own = read_file(path, kMaxCsvBytes);
+  const std::vector<std::byte> train = read_file(c.path, kMaxCsvBytes, fetch_hint(c.path)),
+                               own = read_file(path, kMaxCsvBytes);
   const Schema schema(c, as_csv_text(train));
   Samples out{{DType::f32, schema.shape()}, {}, {}};
   std::vector<size_t> places;
@@ -392,7 +393,7 @@ Samples read_csv_samples(const CsvConfig& c, const std::string& path) {
 }
 
 std::vector<std::string> csv_labels(const CsvConfig& c) {
-  const std::vector<std::byte> train = read_file(c.path, kMaxCsvBytes, kCsvHint);
+  const std::vector<std::byte> train = read_file(c.path, kMaxCsvBytes, fetch_hint(c.path));
   return Schema(c, as_csv_text(train)).labels();
 }
 

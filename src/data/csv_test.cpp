@@ -151,7 +151,7 @@ TEST_F(Csv, ErrorsNameFileLineAndColumn) {
   std::string many = "word,y\n";
   for (int i = 0; i < 100; ++i) many += "w" + std::to_string(i) + ",1\n";
   has({.path = file(many)}, "column word: expected numbers, or at most 64 different words");
-  has({.path = (folder_ / "none.csv").native()}, "tools/fetch-data");
+  has({.path = (folder_ / "none.csv").native()}, "`lathe fetch`");
 }
 
 // size, kind, id (ignored), price (to predict): ten rows, of which the fifth and the tenth are test rows.

@@ -16,6 +16,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/philox.h"
+#include "data/fetch.h"
 #include "data/file.h"
 
 namespace lathe::data {
@@ -32,7 +33,6 @@ constexpr int kMaxDepth = 8;  // of folders in a class
 constexpr size_t kMaxFiles = 50'000'000;
 constexpr int64_t kHeaderBytes = 33;
 constexpr unsigned char kPngMagic[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
-constexpr const char* kPngHint = "set data.path; `tools/fetch-data` gets the data of the built-in recipes";
 
 struct PngSize {
   int64_t width, height;
@@ -176,7 +176,7 @@ std::vector<stdfs::directory_entry> entries_of(const std::string& folder) {
     LATHE_USER_CHECK(out.size() <= kMaxFiles, "{}: expected at most {} files", folder, kMaxFiles);
   }
   if (error)
-    throw UserError(fmt::format("{}: {}; {}", folder, error.message(), kPngHint),
+    throw UserError(fmt::format("{}: {}; {}", folder, error.message(), fetch_hint(folder)),
                     error == std::errc::no_such_file_or_directory ? Exit::missing_input : Exit::io_error);
   std::ranges::sort(out, {}, [](const auto& e) { return e.path().native(); });
   return out;

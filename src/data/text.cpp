@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/philox.h"
+#include "data/fetch.h"
 #include "data/file.h"
 
 namespace lathe::data {
@@ -76,8 +77,6 @@ std::unique_ptr<Source> make_text(std::string text, int64_t sequence, int64_t vo
 
 namespace {
 
-constexpr const char* kPathHint = "set data.path to a text file; tools/fetch-data gets those that recipes name";
-
 int64_t train_bytes(int64_t bytes) { return bytes / 10 * 9; }
 std::string part_name(const std::string& path, Split split) {
   return fmt::format("{} ({} part)", path, to_string(split));
@@ -86,12 +85,12 @@ std::string part_name(const std::string& path, Split split) {
 }  // namespace
 
 SourceInfo describe_text_file(const std::string& path, Split split, int64_t sequence, int64_t vocab) {
-  const int64_t bytes = read_start(path, 0, kPathHint).file_bytes, cut = train_bytes(bytes);
+  const int64_t bytes = read_start(path, 0, fetch_hint(path)).file_bytes, cut = train_bytes(bytes);
   return describe_text(split == Split::train ? cut : bytes - cut, sequence, vocab, part_name(path, split));
 }
 
 std::unique_ptr<Source> load_text(const std::string& path, Split split, int64_t sequence, int64_t vocab) {
-  const std::vector<std::byte> content = read_file(path, kMaxTextBytes, kPathHint);
+  const std::vector<std::byte> content = read_file(path, kMaxTextBytes, fetch_hint(path));
   const auto* begin = reinterpret_cast<const char*>(content.data());
   const auto cut = static_cast<size_t>(train_bytes(static_cast<int64_t>(content.size())));
   std::string text = split == Split::train ? std::string(begin, cut) : std::string(begin + cut, content.size() - cut);

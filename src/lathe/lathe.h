@@ -89,6 +89,7 @@
 
 // Recipes, data of one's own, plans, training, evaluation, prediction.
 #include "data/arrays.h"
+#include "data/fetch.h"
 #include "plan/certificate.h"
 #include "train/compile.h"
 #include "train/lr_find.h"

@@ -153,12 +153,20 @@ TEST(Targets, ClassesOfATableHaveTheirNames) {
 
 TEST(Targets, MissingDataSaysHowToGetThem) {
   const TempDir dir;
-  for (const char* recipe : {"diamonds", "devices_lstm", "clipart_unet"}) {
-    const Outcome o =
-        run_lathe({"train", recipe, "--out", dir.path("run"), "--set", "data.path=" + dir.path("nothing")});
+  for (const auto& [recipe, name] : {std::pair{"diamonds", "diamonds"},
+                                     {"devices_lstm", "ucr"},
+                                     {"clipart_unet", "openclipart"},
+                                     {"shakespeare", "shakespeare"}}) {
+    const std::string folder = dir.path("nothing/") + name;
+    const Outcome o = run_lathe({"train", recipe, "--out", dir.path("run"), "--set", "data.path=" + folder + "/a"});
     EXPECT_EQ(o.code, 66) << recipe;
-    EXPECT_NE(o.err.find("tools/fetch-data"), std::string::npos) << o.err;
+    EXPECT_NE(o.err.find("`lathe fetch " + std::string(name) + " " + folder + "` gets it"), std::string::npos) << o.err;
   }
+  const Outcome all = run_lathe({"fetch"});
+  EXPECT_EQ(all.code, 0) << all.err;
+  for (const char* name : {"diamonds", "ucr", "openclipart", "shakespeare"})
+    EXPECT_NE(all.out.find(std::string("\n  ") + name), std::string::npos) << all.out;
+  EXPECT_EQ(run_lathe({"fetch", "diamond"}).code, 64);
 }
 
 }  // namespace
