@@ -54,6 +54,7 @@
 #include "ops/one_hot.h"
 #include "ops/pad.h"
 #include "ops/pixel_shuffle.h"
+#include "ops/pool1d.h"
 #include "ops/random_normal.h"
 #include "ops/random_uniform.h"
 #include "ops/reduce.h"

@@ -1,5 +1,7 @@
 #include "ops/conv1d.h"
 
+#include <algorithm>
+
 #include "base/checked.h"
 #include "ops/conv2d.h"
 #include "ops/elementwise.h"
@@ -114,29 +116,30 @@ struct Conv3d {
   }
 };
 
-// The convolution whose derivative it is, and the size that it makes; axes: 1 or 2.
-Value transposed(const char* op, Value x, Value w, const ConvTransposeParams& p, int axes) {
+struct TransposedAxis {
+  int64_t stride, pad, dilation, extra, size;  // size: of the output
+};
+
+TransposedAxis transposed_axis(const char* op, Value x, Value w, const ConvTransposeParams& p, int axes, int i) {
   const auto number = [&](const Ints& list, int axis, int64_t standard, int64_t least) {
     if (list.empty()) return standard;
     LATHE_USER_CHECK(static_cast<int>(list.size()) == axes && list[static_cast<size_t>(axis)] >= least,
                      "{}: expected {} numbers of at least {}, got {}", op, axes, least, fmt::join(list, ", "));
     return list[static_cast<size_t>(axis)];
   };
-  struct Axis {
-    int64_t stride, pad, dilation, size;
-  };
-  const auto axis = [&](int i) {
-    Axis a{number(p.stride, i, 1, 1), number(p.pad, i, 0, 0), number(p.dilation, i, 1, 1), 0};
-    const int64_t extra = number(p.extra, i, 0, 0), n = x.dim(i + 1), taps = w.dim(i + 1);
-    LATHE_USER_CHECK(n >= 1 && taps >= 1 && extra < a.stride, "{}: {} elements, {} taps, {} extra for stride {}", op, n,
-                     taps, extra, a.stride);
-    const int64_t span = checked_add(checked_mul(taps - 1, a.dilation, op), checked_mul(n - 1, a.stride, op), op);
-    a.size = checked_add(span, 1 + extra, op) - checked_mul(a.pad, 2, op);
-    LATHE_USER_CHECK(a.size >= 1, "{}: padding {} leaves nothing", op, a.pad);
-    return a;
-  };
-  const Axis none{1, 0, 1, 1}, h = axes == 2 ? axis(0) : none, v = axis(axes - 1);
-  LATHE_USER_CHECK(x.dim(-1) == w.dim(0), "{}: w takes {} channels, x has {}", op, w.dim(0), x.dim(-1));
+  TransposedAxis a{number(p.stride, i, 1, 1), number(p.pad, i, 0, 0), number(p.dilation, i, 1, 1),
+                   number(p.extra, i, 0, 0), 0};
+  const int64_t n = x.dim(i + 1), taps = w.dim(i + 1);
+  LATHE_USER_CHECK(n >= 1 && taps >= 1 && a.extra < a.stride, "{}: {} elements, {} taps, {} extra for stride {}", op, n,
+                   taps, a.extra, a.stride);
+  const int64_t span = checked_add(checked_mul(taps - 1, a.dilation, op), checked_mul(n - 1, a.stride, op), op);
+  a.size = checked_add(span, 1 + a.extra, op) - checked_mul(a.pad, 2, op);
+  LATHE_USER_CHECK(a.size >= 1, "{}: padding {} leaves nothing", op, a.pad);
+  return a;
+}
+
+// The convolution of images whose derivative it is, and the size that it makes.
+Value transposed_image(Value x, Value w, const TransposedAxis& h, const TransposedAxis& v, int64_t groups) {
   const Conv2dParams conv{.stride_h = h.stride,
                           .stride_w = v.stride,
                           .pad_top = h.pad,
@@ -145,9 +148,17 @@ Value transposed(const char* op, Value x, Value w, const ConvTransposeParams& p,
                           .pad_right = v.pad,
                           .dilation_h = h.dilation,
                           .dilation_w = v.dilation,
-                          .groups = p.groups};
-  if (axes == 2) return conv2d_dx(x, w, conv, h.size, v.size);
-  return as_line(conv2d_dx(as_image(x), as_image(w), conv, 1, v.size));
+                          .groups = groups};
+  return conv2d_dx(x, w, conv, h.size, v.size);
+}
+
+// axes: 1 or 2
+Value transposed(const char* op, Value x, Value w, const ConvTransposeParams& p, int axes) {
+  const TransposedAxis none{1, 0, 1, 0, 1}, h = axes == 2 ? transposed_axis(op, x, w, p, axes, 0) : none,
+                                            v = transposed_axis(op, x, w, p, axes, axes - 1);
+  LATHE_USER_CHECK(x.dim(-1) == w.dim(0), "{}: w takes {} channels, x has {}", op, w.dim(0), x.dim(-1));
+  if (axes == 2) return transposed_image(x, w, h, v, p.groups);
+  return as_line(transposed_image(as_image(x), as_image(w), h, v, p.groups));
 }
 
 struct ConvTranspose1d {
@@ -182,6 +193,69 @@ struct ConvTranspose2d {
   }
 };
 
+struct ConvTranspose3d {
+  using Params = ConvTransposeParams;
+  static constexpr OpInfo info{
+      .name = "conv_transpose3d", .doc = "transposed convolution of N D H W C with C KD KH KW O weights", .inputs = 2};
+
+  static Values expand(Builder&, ArgValues in, const Params& p) {
+    check_floats("conv_transpose3d", in, 5);
+    const Value x = in[0], w = in[1];
+    const auto axis = [&](int i) { return transposed_axis("conv_transpose3d", x, w, p, 3, i); };
+    const TransposedAxis depth = axis(0), height = axis(1), width = axis(2);
+    const int64_t n = x.dim(0), layers = x.dim(1), taps = w.dim(1);
+    LATHE_USER_CHECK(x.dim(4) == w.dim(0), "conv_transpose3d: w takes {} channels, x has {}", w.dim(0), x.dim(4));
+    LATHE_USER_CHECK(taps <= kMostTaps, "conv_transpose3d: {} taps in depth", taps);
+    const Value planes = reshape(x, {n * layers, x.dim(2), x.dim(3), x.dim(4)});
+    Value sum;
+    int64_t channels = 0;
+    for (int64_t tap = 0; tap < taps; ++tap) {
+      const Value tap_w = reshape(slice_axis(w, 1, tap, 1), {w.dim(0), w.dim(2), w.dim(3), w.dim(4)});
+      const Value part = transposed_image(planes, tap_w, height, width, p.groups);
+      channels = part.dim(3);
+      // Each layer to its place in the depth of the result, padding still included.
+      const Value spread =
+          pad(reshape(part, {n, layers, height.size * width.size * channels}), {0, tap * depth.dilation, 0},
+              {0, (taps - 1 - tap) * depth.dilation + depth.extra, 0}, 0, {0, depth.stride - 1, 0});
+      sum = sum ? sum + spread : spread;
+    }
+    if (depth.pad > 0) sum = slice_axis(sum, 1, depth.pad, depth.size);
+    return {reshape(sum, {n, depth.size, height.size, width.size, channels})};
+  }
+
+  static void reference(RefOuts y, RefIns x, const Params& p) {
+    const Shape &in = x[0].shape(), &w = x[1].shape(), &out = y[0].shape();
+    const int64_t group_in = in[4] / p.groups, group_out = w[4];
+    const auto number = [](const Ints& list, int axis, int64_t standard) {
+      return list.empty() ? standard : list[static_cast<size_t>(axis)];
+    };
+    const auto place = [&](int axis, int64_t element, int64_t tap) {
+      return element * number(p.stride, axis, 1) - number(p.pad, axis, 0) + tap * number(p.dilation, axis, 1);
+    };
+    std::fill_n(y[0].data, y[0].numel(), 0.0);
+    for (int64_t i = 0; i < x[0].numel(); ++i) {
+      const int64_t c = i % in[4], iw = i / in[4] % in[3], ih = i / in[4] / in[3] % in[2],
+                    id = i / in[4] / in[3] / in[2] % in[1], n = i / in[4] / in[3] / in[2] / in[1];
+      for (int64_t a = 0; a < w[1]; ++a)
+        for (int64_t b = 0; b < w[2]; ++b)
+          for (int64_t k = 0; k < w[3]; ++k) {
+            const int64_t d = place(0, id, a), h = place(1, ih, b), v = place(2, iw, k);
+            if (d < 0 || d >= out[1] || h < 0 || h >= out[2] || v < 0 || v >= out[3]) continue;
+            for (int64_t o = 0; o < group_out; ++o)
+              y[0][(((n * out[1] + d) * out[2] + h) * out[3] + v) * out[4] + c / group_in * group_out + o] +=
+                  x[0][i] * x[1][(((c * w[1] + a) * w[2] + b) * w[3] + k) * w[4] + o];
+          }
+    }
+  }
+
+  static std::vector<Sample> samples() {
+    return {{"strided",
+             {{{DType::f32, {1, 3, 4, 2, 2}}}, {{DType::f32, {2, 3, 2, 3, 2}}}},
+             make_params(Params{
+                 .stride = {2, 1, 3}, .pad = {1, 0, 1}, .dilation = {1, 2, 1}, .extra = {1, 0, 2}, .groups = 2})}};
+  }
+};
+
 template <class P>
 Value add_conv(const OpDef& op, Value x, Value w, P p) {
   const Value in[] = {x, w};
@@ -194,6 +268,7 @@ constinit const OpDef conv1d_op = make_op<Conv1d>();
 constinit const OpDef conv3d_op = make_op<Conv3d>();
 constinit const OpDef conv_transpose1d_op = make_op<ConvTranspose1d>();
 constinit const OpDef conv_transpose2d_op = make_op<ConvTranspose2d>();
+constinit const OpDef conv_transpose3d_op = make_op<ConvTranspose3d>();
 
 Value conv1d(Value x, Value w, Conv1dParams p) { return add_conv(conv1d_op, x, w, p); }
 Value conv3d(Value x, Value w, Conv3dParams p) { return add_conv(conv3d_op, x, w, std::move(p)); }
@@ -202,6 +277,9 @@ Value conv_transpose1d(Value x, Value w, ConvTransposeParams p) {
 }
 Value conv_transpose2d(Value x, Value w, ConvTransposeParams p) {
   return add_conv(conv_transpose2d_op, x, w, std::move(p));
+}
+Value conv_transpose3d(Value x, Value w, ConvTransposeParams p) {
+  return add_conv(conv_transpose3d_op, x, w, std::move(p));
 }
 
 }  // namespace lathe

@@ -1,9 +1,11 @@
 // Convolutions over one and three axes, and transposed ones, which turn the sizes of x and y of a convolution round;
 // all by conv2d and its derivative. Channels last.
 //   conv1d(x [N, L, C], w [O, K, C/groups]) -> [N, L', O]
-//   conv3d(x [N, D, H, W, C], w [O, KD, KH, KW, C/groups]) -> [N, D', H', W', O]: a sum of conv2d over the taps in
-//   depth conv_transpose1d(x [N, L, C], w [C, K, O/groups]) -> [N, L', O] conv_transpose2d(x [N, H, W, C], w [C, KH,
-//   KW, O/groups]) -> [N, H', W', O]
+//   conv3d(x [N, D, H, W, C], w [O, KD, KH, KW, C/groups]) -> [N, D', H', W', O]
+//   conv_transpose1d(x [N, L, C], w [C, K, O/groups]) -> [N, L', O]
+//   conv_transpose2d(x [N, H, W, C], w [C, KH, KW, O/groups]) -> [N, H', W', O]
+//   conv_transpose3d(x [N, D, H, W, C], w [C, KD, KH, KW, O/groups]) -> [N, D', H', W', O]
+// Those over three axes are sums over the taps in depth.
 // A transposed convolution makes (n - 1) stride - pads + dilation (K - 1) + 1 + extra of n.
 #pragma once
 
@@ -57,9 +59,11 @@ Value conv1d(Value x, Value w, Conv1dParams);
 Value conv3d(Value x, Value w, Conv3dParams);
 Value conv_transpose1d(Value x, Value w, ConvTransposeParams);
 Value conv_transpose2d(Value x, Value w, ConvTransposeParams);
+Value conv_transpose3d(Value x, Value w, ConvTransposeParams);
 extern const OpDef conv1d_op;
 extern const OpDef conv3d_op;
 extern const OpDef conv_transpose1d_op;
 extern const OpDef conv_transpose2d_op;
+extern const OpDef conv_transpose3d_op;
 
 }  // namespace lathe

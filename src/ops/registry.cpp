@@ -38,6 +38,7 @@
 #include "ops/one_hot.h"
 #include "ops/pad.h"
 #include "ops/pixel_shuffle.h"
+#include "ops/pool1d.h"
 #include "ops/random_normal.h"
 #include "ops/random_uniform.h"
 #include "ops/reduce.h"
@@ -82,6 +83,8 @@ std::vector<const OpDef*> all_ops() {
       &attention_grad_op,
       &avg_pool_op,
       &avg_pool_grad_op,
+      &avg_pool1d_op,
+      &avg_pool3d_op,
       &batch_norm_op,
       &batch_norm_grad_op,
       &bce_loss_op,
@@ -97,6 +100,7 @@ std::vector<const OpDef*> all_ops() {
       &conv3d_op,
       &conv_transpose1d_op,
       &conv_transpose2d_op,
+      &conv_transpose3d_op,
       &cosine_loss_op,
       &cosine_similarity_op,
       &cross_entropy_op,
@@ -133,6 +137,8 @@ std::vector<const OpDef*> all_ops() {
       &max_pool_op,
       &max_pool_grad_op,
       &max_pool_pick_op,
+      &max_pool1d_op,
+      &max_pool3d_op,
       &mse_loss_op,
       &one_hot_op,
       &pad_op,

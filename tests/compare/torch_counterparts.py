@@ -243,6 +243,20 @@ def conv_transpose(f, n):
     return run
 
 
+def pool(f, n, **more):
+    def run(x, a):
+        return last(f(first(x[0]), a["kernel"], a["stride"] or a["kernel"], axes_list(a["pad"], n, 0), **more))
+    return run
+
+
+def padded_max_pool(f, n):
+    """PyTorch allows at most half a kernel of padding: here it is added before."""
+    def run(x, a):
+        pads = [v for pad in reversed(axes_list(a["pad"], n, 0)) for v in (pad, pad)]
+        return last(f(F.pad(first(x[0]), pads, value=-math.inf), a["kernel"], a["stride"] or a["kernel"]))
+    return run
+
+
 def unary(f):
     return lambda x, a: f(x[0])
 
@@ -254,7 +268,7 @@ def binary(f):
 COUNTERPARTS = {
     "abs": unary(torch.abs), "add": binary(torch.add), "ceil": unary(torch.ceil), "cos": unary(torch.cos),
     "cosh": unary(torch.cosh), "div": binary(torch.div), "eq": binary(torch.eq), "erf": unary(torch.erf),
-    "exp": unary(torch.exp), "expm1": unary(torch.expm1), "floor": unary(torch.floor),
+    "exp": unary(torch.exp), "ge": binary(torch.ge), "gt": binary(torch.gt), "ne": binary(torch.ne), "expm1": unary(torch.expm1), "floor": unary(torch.floor),
     "gelu": lambda x, a: F.gelu(x[0], approximate="tanh"), "gelu_erf": unary(F.gelu),
     "gelu_slope": lambda x, a: derivative(lambda v: F.gelu(v, approximate="tanh"), x[0], torch.ones_like(x[0])),
     "hard_sigmoid": lambda x, a: F.relu6(x[0] + 3) / 6, "hard_swish": unary(F.hardswish), "is_finite": unary(torch.isfinite),
@@ -300,6 +314,9 @@ COUNTERPARTS = {
     "conv3d": lambda x, a: last(F.conv3d(first(x[0]), first(x[1]), stride=a["stride"], padding=a["pad"], dilation=a["dilation"],
                                          groups=a["groups"])),
     "conv_transpose1d": conv_transpose(F.conv_transpose1d, 1), "conv_transpose2d": conv_transpose(F.conv_transpose2d, 2),
+    "conv_transpose3d": conv_transpose(F.conv_transpose3d, 3),
+    "avg_pool1d": pool(F.avg_pool1d, 1), "avg_pool3d": pool(F.avg_pool3d, 3), "max_pool1d": padded_max_pool(F.max_pool1d, 1),
+    "max_pool3d": padded_max_pool(F.max_pool3d, 3),
     "avg_pool": lambda x, a: avg_pool(x[0], a), "avg_pool_grad": avg_pool_grad, "max_pool": lambda x, a: max_pool(x[0], a),
     "max_pool_grad": lambda x, a: derivative(lambda v: max_pool(v, a), x[1], x[0]), "max_pool_pick": max_pool_pick,
     "adaptive_avg_pool": lambda x, a: last(F.adaptive_avg_pool2d(first(x[0]), (a["size_h"], a["size_w"]))),
