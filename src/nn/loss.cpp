@@ -4,6 +4,7 @@
 
 #include "ops/bce_loss.h"
 #include "ops/cast.h"
+#include "ops/concat.h"
 #include "ops/cosine_similarity.h"
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
@@ -16,6 +17,7 @@
 #include "ops/reduce.h"
 #include "ops/reduce_min.h"
 #include "ops/reshape.h"
+#include "ops/slice.h"
 #include "ops/softmax.h"
 
 namespace lathe {
@@ -63,13 +65,25 @@ Pairs pairs_of(Value y, Value target) {
   return {logical_and(alike, logical_not(self)), logical_not(alike), squares, sqrt(squares)};
 }
 
-// The farthest of the same class and the nearest of another (Hermans et al., 2017). A row without either has no loss.
+// All triplets of a row, another of its class and one of another class: the mean. Taking the
+// hardest alone pulls all places together before it learns anything. Rows are taken some at a time, so that evaluation,
+// which keeps nothing, can have large batches.
 Value triplet_losses(const StepConfig& c, Value y, Value target) {
+  constexpr int64_t kTriplets = 1 << 22, kMostParts = 64;
   const Pairs p = pairs_of(y, target);
-  const Value far = constant_like(p.distances, kFarther);
-  const Value same = reduce_max(select(p.same, p.distances, -far), {1});
-  const Value other = reduce_min(select(p.other, p.distances, far), {1});
-  return relu(same - other + c.margin);
+  const int64_t n = y.dim(0), rows = std::max({int64_t{1}, kTriplets / (n * n), (n + kMostParts - 1) / kMostParts});
+  const Value same = cast(p.same, DType::f32), other = cast(p.other, DType::f32);
+  Values parts;
+  for (int64_t from = 0; from < n; from += rows) {
+    const int64_t some = std::min(rows, n - from);
+    const auto positive = [&](Value v) { return reshape(slice_axis(v, 0, from, some), {some, n, 1}); };
+    const auto negative = [&](Value v) { return reshape(slice_axis(v, 0, from, some), {some, 1, n}); };
+    const Value counted = positive(same) * negative(other);
+    const Value losses = relu(positive(p.distances) - negative(p.distances) + c.margin) * counted;
+    const Value number = reduce_sum(counted, {1, 2});
+    parts.push_back(reduce_sum(losses, {1, 2}) / maximum(number, constant_like(number, 1.0)));
+  }
+  return concat(parts, 0);
 }
 
 // The mean over all pairs of a row.

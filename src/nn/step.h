@@ -36,7 +36,7 @@ enum class Loss {  // What training makes small; which evaluation has too: nn/lo
   l1,              // of numbers and pixels: the distance
   huber,           // of numbers and pixels: half the square up to huber_delta, a line beyond it
   cosine,          // of several numbers: 1 less the cosine of the angle to the true ones
-  triplet,         // of embeddings: distance to the farthest of the class less that to the nearest other, plus margin
+  triplet,         // of embeddings: distance to one of the class less that to another, plus margin, if positive
   contrastive,     // of embeddings: squares of distances within classes, and of what others lack to the margin
 };
 inline constexpr int64_t kMostMaskClasses = 32;  // whose meet and join are counted

@@ -95,16 +95,16 @@ TEST(Losses, OfEmbeddings) {
   };
   for (const char* device : {"ref", "cpu"}) {
     SCOPED_TRACE(device);
-    // 0 and 90 degrees are one class, 180 and 270 the other: all neighbours are as near as each other.
+    // 0 and 90 degrees are one class, 180 and 270 the other: of one neighbour it lies as far as of its own.
     const auto halves = run(Loss::triplet, {0, 0, 1, 1}, device);
-    for (const double v : halves[0].data) EXPECT_NEAR(v, 0.8, 1e-5);
+    for (const double v : halves[0].data) EXPECT_NEAR(v, (0.8 + root - 2 + 0.8) / 2, 1e-5);
     // Opposite places are one class: the nearest is always of the other.
     const auto crossed = run(Loss::triplet, {0, 1, 0, 1}, device);
     for (const double v : crossed[0].data) EXPECT_NEAR(v, 2 - root + 0.8, 1e-5);
     EXPECT_EQ(crossed[1].data, (std::vector<double>{0, 0, 0, 0}));
     // A class of one has none of its own, the others have two.
     const auto three = run(Loss::triplet, {0, 0, 0, 1}, device);
-    EXPECT_NEAR(three[0].data[0], 2 - root + 0.8, 1e-5);
+    EXPECT_NEAR(three[0].data[0], (0.8 + 2 - root + 0.8) / 2, 1e-5);
     EXPECT_NEAR(three[0].data[1], root - 2 + 0.8, 1e-5);
     EXPECT_EQ(three[0].data[3], 0);
     EXPECT_EQ(three[1].data[1], 1);
@@ -114,6 +114,30 @@ TEST(Losses, OfEmbeddings) {
     EXPECT_NEAR(run(Loss::contrastive, {0, 0, 1, 1}, device)[0].data[0], (2 + lacking + 0) / 2 / 3, 1e-5);
     c.margin = 0.8;
   }
+}
+
+// More triplets than are computed at once. Those of samples in the same place have no loss.
+TEST(Losses, OfManyTriplets) {
+  constexpr int64_t kRows = 200;
+  Builder b("losses");
+  const Value y = b.input({DType::f32, {kRows, 2}}, InputKind::batch, "y");
+  const Value target = b.input({DType::i32, {kRows}}, InputKind::batch, "target");
+  StepConfig c;
+  c.task = Task::embed;
+  c.loss = Loss::triplet;
+  c.margin = 0.8;
+  b.output(losses_of(c, y, target), OutputKind::result, "losses");
+  const Backend& backend = find_backend("cpu");
+  std::vector<HostTensor> in{{y.type(), {}}, {target.type(), {}}};
+  for (int64_t i = 0; i < kRows / 4; ++i) {
+    in[0].data.insert(in[0].data.end(), {2, 0, 0, 1, -3, 0, 0, -1});
+    in[1].data.insert(in[1].data.end(), {0, 1, 0, 1});
+  }
+  const Graph g = run_pipeline(b.finish(), {backend.target({})});
+  const auto losses = run_graph(backend, {.threads = 1}, g, in)[0].data;
+  ASSERT_EQ(losses.size(), static_cast<size_t>(kRows));
+  // 50 of the 99 others of a class lie opposite.
+  for (const double v : losses) EXPECT_NEAR(v, (2 - std::sqrt(2.0) + 0.8) * 50 / 99, 1e-4);
 }
 
 // Each loss through its recipe, on `ref` and `cpu`.
