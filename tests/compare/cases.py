@@ -19,9 +19,12 @@ FASHION = PLAIN | {"data.source": "fashion_mnist", "data.train_samples": 128, "t
 # 11 x 9 pixels, 3 channels: axes of different length, odd at every pooling, channels normalised apart.
 COLOUR = PLAIN | {"data.source": "idx", "data.classes": 7, "data.train_samples": 96, "train.batch_size": 96,
           "data.normalize.mean": [0.4, 0.5, 0.6], "data.normalize.std": [0.2, 0.25, 0.3]}
+FEW = {"data.train_samples": 48, "train.batch_size": 48}
 # 12 x 20 pixels, each of which has a class.
 MASKS = {"data.source": "npy", "data.target": "mask", "data.classes": 3, "train.batch_size": 24,
          "data.normalize.mean": [0.4, 0.5, 0.6], "data.normalize.std": [0.2, 0.25, 0.3]}
+# 12 tokens each, fewer than positions.
+TOKENS = {"data.source": "npy", "data.classes": 5, "train.batch_size": 80}
 TEXT = {"data.source": "text", "model.family": "gpt", "model.vocab": 256, "train.eval_batch": 3}
 
 CASES = {
@@ -55,6 +58,26 @@ CASES = {
     "resnet18_small": FASHION | {
         "model.family": "resnet", "model.depth": 18, "model.stem": "small", "model.scale": 0.25, "optimizer.name": "sgd",
         "optimizer.lr": 2e-4, "optimizer.weight_decay": 5e-4},
+    "resnet50_imagenet_stem": COLOUR | {
+        "model.family": "resnet", "model.depth": 50, "model.stem": "imagenet", "model.scale": 0.125, "optimizer.name": "sgd",
+        "optimizer.lr": 1e-5, "optimizer.weight_decay": 5e-4},
+    # Rounding errors grow through fifty norms over few pixels: PyTorch's f32 weights are 2e-2 from f64 even so.
+    "mobilenetv2": COLOUR | FEW | {
+        "model.family": "mobilenetv2", "model.stem": "small", "model.scale": 0.25, "optimizer.name": "sgd",
+        "optimizer.lr": 1e-5, "optimizer.weight_decay": 4e-5},
+    "efficientnet_lite2": COLOUR | FEW | {
+        "model.family": "efficientnet", "model.stem": "small", "model.scale": 0.25, "model.variant": 2,
+        "optimizer.name": "sgd", "optimizer.lr": 1e-5, "optimizer.weight_decay": 4e-5},
+    "lstm_rows": FASHION | {
+        "model.family": "lstm", "model.cell": "lstm", "model.layers": 2, "model.width": 24, "optimizer.name": "sgd",
+        "optimizer.lr": 0.1, "optimizer.momentum": 0.9, "train.clip_norm": 1.0},
+    "gru_rows": FASHION | {
+        "model.family": "lstm", "model.cell": "gru", "model.layers": 2, "model.width": 20, "optimizer.name": "adamw",
+        "optimizer.lr": 2e-3, "optimizer.weight_decay": 0.01, "train.clip_norm": 1.0},
+    "bert_tokens": TOKENS | {
+        "model.family": "bert", "model.tokens": True, "model.vocab": 40, "model.sequence": 16, "model.layers": 2,
+        "model.heads": 4, "model.width": 32, "optimizer.name": "sgd", "optimizer.lr": 0.05, "optimizer.momentum": 0.9,
+        "train.clip_norm": 1.0},
     "bert_rows": FASHION | {
         "model.family": "bert", "model.layers": 2, "model.heads": 4, "model.width": 32, "optimizer.name": "sgd",
         "optimizer.lr": 0.05, "optimizer.momentum": 0.9, "train.clip_norm": 1.0},
@@ -73,13 +96,18 @@ CASES = {
         "model.layers": 2, "model.heads": 4, "model.width": 64, "model.sequence": 32, "train.batch_size": 16,
         "optimizer.name": "adamw", "optimizer.lr": 1e-3, "optimizer.beta2": 0.95, "optimizer.weight_decay": 0.1,
         "train.clip_norm": 1.0, "schedule.name": "cosine", "schedule.warmup_steps": 4, "schedule.min_lr": 1e-4},
+    "gpt_llama": TEXT | {
+        "model.layers": 2, "model.heads": 4, "model.kv_heads": 2, "model.width": 48, "model.sequence": 24,
+        "model.feed_forward": 80, "model.norm": "rms", "model.positions": "rotary", "model.rotary_base": 10000.0,
+        "model.mlp": "swiglu", "model.bias": False, "model.tied": False, "train.batch_size": 16, "optimizer.name": "adamw",
+        "optimizer.lr": 1e-3, "optimizer.beta2": 0.95, "optimizer.weight_decay": 0.1, "train.clip_norm": 1.0},
     # Fewer tokens than positions; an odd number of heads; two batches and a tail per update.
     "gpt_sgd_accumulate": TEXT | {
         "model.layers": 3, "model.heads": 3, "model.width": 48, "model.sequence": 40, "data.sequence": 24,
         "train.batch_size": 9, "train.accumulate": 3, "optimizer.name": "sgd", "optimizer.lr": 0.1,
         "optimizer.momentum": 0.9, "train.label_smoothing": 0.05, "schedule.warmup_steps": 2},
 }
-RECIPES = {"bert": "mlp", "mlp": "mlp", "cnn": "fashion_mnist", "resnet": "mlp", "vit": "mlp", "unet": "mlp", "gpt": "gpt_tiny"}  # by family; the keys that matter are set anyway
+RECIPES = {"bert": "mlp", "lstm": "mlp", "mobilenetv2": "mlp", "efficientnet": "mlp", "mlp": "mlp", "cnn": "fashion_mnist", "resnet": "mlp", "vit": "mlp", "unet": "mlp", "gpt": "gpt_tiny"}  # by family; the keys that matter are set anyway
 DEFAULTS = {"optimizer.momentum": 0.0, "optimizer.nesterov": False, "optimizer.beta1": 0.9, "optimizer.beta2": 0.999,
             "optimizer.eps": 1e-8, "optimizer.weight_decay": 0.0, "schedule.name": "constant", "schedule.warmup_steps": 0,
             "schedule.min_lr": 0.0, "train.accumulate": 1, "train.clip_norm": 0.0, "train.clip_value": 0.0,
@@ -151,6 +179,20 @@ def _masks(keys, folder):
     return Data(flat(train), flat(test), (12, 20, 3), classes, {"data.path": str(folder / "masks.npz")})
 
 
+def _tokens(keys, folder):
+    """The class is that of the commonest kind of token."""
+    rng, classes = np.random.default_rng(8), keys["data.classes"]
+
+    def part(count):
+        y = np.arange(count) % classes
+        x = rng.integers(0, keys["model.vocab"], (count, 12))
+        ours = rng.random(x.shape) < 0.5
+        return np.where(ours, x // classes * classes + y[:, None], x).clip(0, keys["model.vocab"] - 1), y
+    train, test = part(keys["train.batch_size"]), part(60)
+    np.savez(folder / "tokens.npz", x_train=train[0], y_train=train[1], x_test=test[0], y_test=test[1])
+    return Data(train, test, (12,), classes, {"data.path": str(folder / "tokens.npz")})
+
+
 def _text(keys, folder):
     """The first nine tenths of the file are for training; window i starts at byte i * T."""
     length = keys.get("data.sequence", keys["model.sequence"])
@@ -174,4 +216,6 @@ def _text(keys, folder):
 def data_of(keys, folder):
     if keys["data.source"] == "fashion_mnist":
         return _fashion(keys)
+    if keys.get("model.tokens"):
+        return _tokens(keys, folder)
     return {"idx": _colour, "npy": _masks, "text": _text}[keys["data.source"]](keys, folder)

@@ -3,6 +3,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from models_mobile import Efficientnet, MobilenetV2
+
 ACTIVATIONS = {"relu": F.relu, "gelu": lambda x: F.gelu(x, approximate="tanh")}
 
 
@@ -94,6 +96,99 @@ class Gpt(nn.Module):
         return (self.ln_f(x) @ self.wte.weight.T).flatten(0, 1)
 
 
+class LlamaAttention(nn.Module):
+    """Queries and keys turned by their position (halves, as in LLaMA's files for Hugging Face), heads of keys shared."""
+
+    def __init__(self, width, heads, pairs, base):
+        super().__init__()
+        self.heads, self.pairs, self.base = heads, pairs, base
+        self.c_attn = nn.Linear(width, width + 2 * pairs * (width // heads), bias=False)
+        self.c_proj = nn.Linear(width, width, bias=False)
+
+    def turned(self, x):
+        half = x.shape[-1] // 2
+        angle = torch.arange(x.shape[-2], dtype=x.dtype)[:, None] * self.base ** (-torch.arange(half, dtype=x.dtype) / half)
+        a, b = x.split(half, -1)
+        return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1)
+
+    def forward(self, x):
+        b, t, c = x.shape
+        qkv = self.c_attn(x).view(b, t, self.heads + 2 * self.pairs, -1).transpose(1, 2)
+        q, k, v = qkv.split([self.heads, self.pairs, self.pairs], 1)
+        k, v = (y.repeat_interleave(self.heads // self.pairs, 1) for y in (self.turned(k), v))
+        y = F.scaled_dot_product_attention(self.turned(q), k, v, is_causal=True)
+        return self.c_proj(y.transpose(1, 2).reshape(b, t, c))
+
+
+class LlamaBlock(nn.Module):
+    def __init__(self, keys):
+        super().__init__()
+        width, inner = keys["model.width"], keys["model.feed_forward"]
+        self.ln_1, self.ln_2 = nn.RMSNorm(width, eps=1e-6), nn.RMSNorm(width, eps=1e-6)
+        self.attn = LlamaAttention(width, keys["model.heads"], keys["model.kv_heads"], keys["model.rotary_base"])
+        self.mlp = nn.ModuleDict({"c_fc": nn.Linear(width, inner, bias=False), "gate": nn.Linear(width, inner, bias=False),
+                                  "c_proj": nn.Linear(inner, width, bias=False)})
+
+    def forward(self, x):
+        x = x + self.attn(self.ln_1(x))
+        z = self.ln_2(x)
+        return x + self.mlp["c_proj"](F.silu(self.mlp["gate"](z)) * self.mlp["c_fc"](z))
+
+
+class Llama(nn.Module):
+    """gpt in LLaMA's form: RMS norms, rotary positions, SwiGLU, no biases, a head of its own."""
+
+    def __init__(self, keys, shape, classes):
+        super().__init__()
+        width = keys["model.width"]
+        assert not keys["model.bias"] and not keys["model.tied"] and keys["model.mlp"] == "swiglu"
+        self.wte = nn.Embedding(classes, width)
+        self.h = nn.ModuleList(LlamaBlock(keys) for _ in range(keys["model.layers"]))
+        self.ln_f, self.lm_head = nn.RMSNorm(width, eps=1e-6), nn.Linear(width, classes, bias=False)
+
+    def forward(self, tokens):
+        x = self.wte(tokens)
+        for block in self.h:
+            x = block(x)
+        return self.lm_head(self.ln_f(x)).flatten(0, 1)
+
+
+class Recurrent(nn.Module):
+    """Rows of images read by LSTM or GRU layers under nn.LSTM's and nn.GRU's names; an LSTM has one bias, not two."""
+
+    def __init__(self, keys, shape, classes):
+        super().__init__()
+        width, self.layers, self.kind = keys["model.width"], keys["model.layers"], keys["model.cell"]
+        gates = {"lstm": 4, "gru": 3}[self.kind] * width
+        inside, params = shape[1] * shape[2], {}
+        for i in range(self.layers):
+            params |= {f"weight_ih_l{i}": (gates, inside), f"weight_hh_l{i}": (gates, width)}
+            params |= {f"bias_l{i}": (gates,)} if self.kind == "lstm" else {f"bias_ih_l{i}": (gates,), f"bias_hh_l{i}": (gates,)}
+            inside = width
+        own = nn.Module()
+        for name, sizes in params.items():
+            setattr(own, name, nn.Parameter((torch.rand(sizes) * 2 - 1) / width**0.5))
+        setattr(self, self.kind, own)
+        self.fc = nn.Linear(width, classes)
+
+    def forward(self, x):
+        rows = x.permute(2, 0, 3, 1).flatten(2)  # [T, N, W C]
+        own, width = getattr(self, self.kind), self.fc.in_features
+        for i in range(self.layers):
+            w, b = [getattr(own, f"weight_{part}_l{i}") for part in ("ih", "hh")], []
+            h = c = rows.new_zeros(rows.shape[1], width)
+            out = []
+            for row in rows:
+                if self.kind == "lstm":
+                    b = getattr(own, f"bias_l{i}")
+                    h, c = torch.lstm_cell(row, (h, c), *w, b, torch.zeros_like(b))
+                else:
+                    h = torch.gru_cell(row, h, *w, getattr(own, f"bias_ih_l{i}"), getattr(own, f"bias_hh_l{i}"))
+                out.append(h)
+            rows = torch.stack(out)
+        return self.fc(rows[-1])
+
+
 class BasicBlock(nn.Module):
     def __init__(self, inside, out, stride):
         super().__init__()
@@ -108,23 +203,45 @@ class BasicBlock(nn.Module):
         return F.relu(y + (self.downsample(x) if self.downsample else x))
 
 
+class Bottleneck(nn.Module):
+    def __init__(self, inside, width, stride):
+        super().__init__()
+        out = 4 * width
+        self.conv1, self.bn1 = nn.Conv2d(inside, width, 1, bias=False), nn.BatchNorm2d(width)
+        self.conv2, self.bn2 = nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width)
+        self.conv3, self.bn3 = nn.Conv2d(width, out, 1, bias=False), nn.BatchNorm2d(out)
+        nn.init.constant_(self.bn3.weight, 0.1)  # else rounding errors grow tenfold from step to step in sixteen blocks
+        self.downsample = None
+        if stride != 1 or inside != out:
+            self.downsample = nn.Sequential(nn.Conv2d(inside, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+
+    def forward(self, x):
+        y = F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x))))))
+        return F.relu(self.bn3(self.conv3(y)) + (self.downsample(x) if self.downsample else x))
+
+
 class Resnet(nn.Module):
-    """ResNet-18 with torchvision's names and the stem for small images."""
+    """ResNet-18 or 50 with torchvision's names."""
 
     def __init__(self, keys, shape, classes):
         super().__init__()
-        assert keys["model.depth"] == 18 and keys["model.stem"] == "small"
-        base = round(64 * keys["model.scale"])
-        self.conv1, self.bn1 = nn.Conv2d(shape[2], base, 3, 1, 1, bias=False), nn.BatchNorm2d(base)
+        blocks, block, grow = {18: ([2, 2, 2, 2], BasicBlock, 1), 50: ([3, 4, 6, 3], Bottleneck, 4)}[keys["model.depth"]]
+        base, self.large = round(64 * keys["model.scale"]), keys["model.stem"] == "imagenet"
+        self.conv1 = nn.Conv2d(shape[2], base, *((7, 2, 3) if self.large else (3, 1, 1)), bias=False)
+        self.bn1 = nn.BatchNorm2d(base)
         inside = base
         for stage in range(4):
-            out = base << stage
-            setattr(self, f"layer{stage + 1}", nn.Sequential(BasicBlock(inside, out, 2 if stage else 1), BasicBlock(out, out, 1)))
-            inside = out
+            parts = []
+            for i in range(blocks[stage]):
+                parts.append(block(inside, base << stage, 2 if stage and i == 0 else 1))
+                inside = grow * (base << stage)
+            setattr(self, f"layer{stage + 1}", nn.Sequential(*parts))
         self.fc = nn.Linear(inside, classes)
 
     def forward(self, x):
         x = F.relu(self.bn1(self.conv1(x)))
+        if self.large:
+            x = F.max_pool2d(x, 3, 2, 1)
         for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
             x = stage(x)
         return self.fc(x.mean((2, 3)))
@@ -201,6 +318,18 @@ class BertLayer(nn.Module):
         return self.output["LayerNorm"](x + self.output["dense"](F.gelu(self.intermediate["dense"](x))))
 
 
+class BertTokenEmbeddings(nn.Module):
+    def __init__(self, width, vocab, positions):
+        super().__init__()
+        self.word_embeddings, self.position_embeddings = nn.Embedding(vocab, width), nn.Embedding(positions, width)
+        self.token_type_embeddings = nn.Embedding(2, width)
+        self.LayerNorm = nn.LayerNorm(width, eps=1e-12)
+
+    def forward(self, tokens):
+        x = self.word_embeddings(tokens) + self.position_embeddings.weight[:tokens.shape[1]]
+        return self.LayerNorm(x + self.token_type_embeddings.weight[0])
+
+
 class BertEmbeddings(nn.Module):
     def __init__(self, width, rows, inside):
         super().__init__()
@@ -215,19 +344,21 @@ class BertEmbeddings(nn.Module):
 
 
 class Bert(nn.Module):
-    """BERT with Hugging Face's names, over the rows of images."""
+    """BERT with Hugging Face's names, over tokens or the rows of images."""
 
     def __init__(self, keys, shape, classes):
         super().__init__()
         width = keys["model.width"]
-        self.embeddings = BertEmbeddings(width, shape[0], shape[1] * shape[2])
+        self.tokens = keys.get("model.tokens", False)
+        self.embeddings = (BertTokenEmbeddings(width, keys["model.vocab"], keys["model.sequence"]) if self.tokens else
+                           BertEmbeddings(width, shape[0], shape[1] * shape[2]))
         self.encoder = nn.ModuleDict({"layer": nn.ModuleList(BertLayer(width, keys["model.heads"])
                                                              for _ in range(keys["model.layers"]))})
         self.pooler = nn.ModuleDict({"dense": nn.Linear(width, width)})
         self.classifier = nn.Linear(width, classes)
 
     def forward(self, x):
-        x = self.embeddings(x.permute(0, 2, 3, 1).flatten(2))  # rows of pixels
+        x = self.embeddings(x if self.tokens else x.permute(0, 2, 3, 1).flatten(2))  # rows of pixels
         for layer in self.encoder["layer"]:
             x = layer(x)
         return self.classifier(torch.tanh(self.pooler["dense"](x[:, 0])))
@@ -267,13 +398,15 @@ class Unet(nn.Module):
         return self.outc["conv"](y).permute(0, 2, 3, 1).flatten(0, 2)  # a row of classes for each pixel
 
 
-FAMILIES = {"bert": Bert, "unet": Unet, "mlp": Mlp, "cnn": Cnn, "resnet": Resnet, "vit": Vit, "gpt": Gpt}
+FAMILIES = {"bert": Bert, "unet": Unet, "mlp": Mlp, "cnn": Cnn, "resnet": Resnet, "vit": Vit, "gpt": Gpt, "lstm": Recurrent,
+            "mobilenetv2": MobilenetV2, "efficientnet": Efficientnet}
 
 
 def build(keys, shape, classes, seed):
     """A model whose every tensor is away from special values: norms that are not 1, biases and means that are not 0."""
     torch.manual_seed(seed)
-    model = FAMILIES[keys["model.family"]](keys, shape, classes)
+    family = Llama if keys.get("model.positions") == "rotary" else FAMILIES[keys["model.family"]]
+    model = family(keys, shape, classes)
     with torch.no_grad():
         for name, tensor in model.state_dict().items():
             if tensor.dim() == 1:

@@ -57,7 +57,7 @@ def learning_rate(keys, step):
 def inputs(keys, part, dtype):
     x, y = part
     y = torch.from_numpy(np.array(y)).flatten()
-    if keys["model.family"] == "gpt":
+    if keys["model.family"] == "gpt" or keys.get("model.tokens"):
         return torch.from_numpy(np.array(x)), y
     mean, std = (torch.tensor(keys[f"data.normalize.{k}"], dtype=dtype) for k in ("mean", "std"))
     x = (torch.from_numpy(np.array(x)).to(dtype) / 255 - mean) / std
