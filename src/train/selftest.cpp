@@ -50,6 +50,14 @@ void check_expansions(const Graph& g, std::span<const PassEntry> passes, const I
 
 }  // namespace
 
+std::vector<BuiltinRecipe> selftest_recipes() {
+  static constexpr std::string_view kLeftOut[] = {"clipart_denoise", "fashion_efficientnet", "fashion_mobilenet"};
+  std::vector<BuiltinRecipe> out;
+  for (const BuiltinRecipe& r : builtin_recipes())
+    if (std::ranges::find(kLeftOut, r.name) == std::end(kLeftOut)) out.push_back(r);
+  return out;
+}
+
 std::vector<HostTensor> step_inputs(const Graph& g, const std::vector<StateSpec>& state, int64_t classes,
                                     uint64_t seed) {
   std::vector<HostTensor> out;
@@ -82,7 +90,7 @@ std::vector<HostTensor> step_inputs(const Graph& g, const std::vector<StateSpec>
 std::vector<GraphVerdict> selftest_passes(std::span<const PassEntry> passes, const Target& target,
                                           const std::function<void(const GraphVerdict&)>& on_graph) {
   std::vector<GraphVerdict> out;
-  for (const BuiltinRecipe& builtin : builtin_recipes()) {
+  for (const BuiltinRecipe& builtin : selftest_recipes()) {
     const Recipe r = tiny_twin(parse_recipe(builtin.text, std::string(builtin.name)));
     const DataSpec data = describe_data(r);
     std::vector<Step> steps = build_steps(r, data, {});
@@ -232,7 +240,7 @@ TrainingCheck check_training(const Recipe& r, const Backend& backend, const Devi
 
 std::vector<TrainingCheck> selftest_training(const Backend& backend, const DeviceOptions& options, int steps) {
   std::vector<TrainingCheck> out;
-  for (const BuiltinRecipe& builtin : builtin_recipes()) {
+  for (const BuiltinRecipe& builtin : selftest_recipes()) {
     const Recipe r = parse_recipe(builtin.text, std::string(builtin.name));
     out.push_back(check_training(tiny_twin(r), backend, options, steps));
     out.back().recipe = builtin.name;

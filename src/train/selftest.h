@@ -13,13 +13,17 @@
 
 namespace lathe {
 
+// The built-in recipes whose tiny twins self-tests run: those that a new machine learns something from. The twins of
+// the others are long to compile on a device and have no op of their own; `./test --all` trains them.
+std::vector<BuiltinRecipe> selftest_recipes();
+
 struct GraphVerdict {           // Passes on one graph of a recipe.
   std::string recipe, program;  // names
   PassVerdict verdict;          // what came of it
 };
 
-// Runs the tiny twin of each recipe before and after each pass on the reference interpreter. `passes` defaults to the
-// pipeline; tests plant a wrong one.
+// Runs the tiny twin of each of selftest_recipes() before and after each pass on the reference interpreter. `passes`
+// defaults to the pipeline; tests plant a wrong one.
 std::vector<GraphVerdict> selftest_passes(std::span<const PassEntry> passes, const Target&,
                                           const std::function<void(const GraphVerdict&)>& on_graph = {});
 
@@ -38,7 +42,8 @@ struct TrainingCheck {
 };
 std::string to_text(const TrainingCheck&);                                                          // a line
 TrainingCheck check_training(const Recipe& tiny, const Backend&, const DeviceOptions&, int steps);  // one recipe
-std::vector<TrainingCheck> selftest_training(const Backend&, const DeviceOptions&, int steps = 6);  // all recipes
+std::vector<TrainingCheck> selftest_training(const Backend&, const DeviceOptions&,
+                                             int steps = 6);  // each of selftest_recipes()
 
 // Inputs that make sense for a step graph: state from its first values (moments positive), labels and tokens in range,
 // a learning rate and a loss scale of ordinary size.

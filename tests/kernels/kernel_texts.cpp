@@ -27,6 +27,7 @@
 #include "plan/plan.h"
 #include "sim.h"
 #include "train/compile.h"
+#include "train/selftest.h"
 #include "train/workload.h"
 
 namespace lathe {
@@ -143,7 +144,7 @@ void use_recipes(const Target& target, const KernelTable& kernels, DType precisi
     if (texts.uses(user) == before)
       throw DeviceError(fmt::format("{} has no kernel for {} in {}", user, target.name, to_string(precision)));
   };
-  for (const BuiltinRecipe& builtin : builtin_recipes()) {
+  for (const BuiltinRecipe& builtin : selftest_recipes()) {  // kFamilyRecipes has the families of the others
     Recipe r = load_recipe(std::string(builtin.name));
     r.train.precision = to_string(precision);
     planned(build_steps(r, data_of(builtin.name, r), {}), fmt::format("recipe {}", builtin.name));
