@@ -42,8 +42,8 @@ struct TrainingCheck {
 };
 std::string to_text(const TrainingCheck&);                                                          // a line
 TrainingCheck check_training(const Recipe& tiny, const Backend&, const DeviceOptions&, int steps);  // one recipe
-std::vector<TrainingCheck> selftest_training(const Backend&, const DeviceOptions&,
-                                             int steps = 6);  // each of selftest_recipes()
+// Each of selftest_recipes().
+std::vector<TrainingCheck> selftest_training(const Backend&, const DeviceOptions&, int steps = 6);
 
 // Inputs that make sense for a step graph: state from its first values (moments positive), labels and tokens in range,
 // a learning rate and a loss scale of ordinary size.
