@@ -43,7 +43,7 @@ void add_recipes(CLI::App& app, int&) {
       if (o->json)
         list.push_back({{"name", r.name}, {"summary", recipe_summary(r.text)}});
       else
-        fmt::print("  {:<16} {}{}\n", r.name, recipe_summary(r.text), r.name == kDefaultRecipe ? " (default)" : "");
+        fmt::print("  {:<20} {}{}\n", r.name, recipe_summary(r.text), r.name == kDefaultRecipe ? " (default)" : "");
     }
     if (o->json) fmt::print("{}\n", list.dump(2));
   });
