@@ -19,8 +19,7 @@ Graph make_step() {
   const Value scores = log_softmax(conv1d(hidden, w2, {}));
   const auto each = [&](double v) { return full(b, {DType::i32, {kBatch}}, v); };
   const Value loss = reduce_mean(ctc_loss(scores, labels, each(kFrames), each(kLabels)), {0});
-  const Value weights[] = {w1, w2};
-  const Values slopes = grad(loss, weights);
+  const Values weights{w1, w2}, slopes = grad(loss, weights);
   b.output(loss, OutputKind::result, "loss");
   for (size_t i = 0; i < slopes.size(); ++i) b.update(weights[i], weights[i] - clamp(slopes[i], -1, 1) * 0.2);
   return b.finish();

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <optional>
 #include <span>
@@ -399,6 +400,7 @@ class NpySource final : public Source {
                   {DType::f32, s.ndim() == 2   ? Shape{width / row, row, 1}
                                : s.ndim() == 3 ? Shape{s[1], s[2], 1}
                                                : Shape{s[1], s[2], s[3]}}};
+    check_finite(x);
     Moments m{std::vector<double>(static_cast<size_t>(width), 0.0),
               std::vector<double>(static_cast<size_t>(width), 1.0)};
     if (statistics) {
@@ -418,6 +420,13 @@ class NpySource final : public Source {
     return v;
   }
 
+  // Before statistics, which one such number spoils for all.
+  static void check_finite(const Named& n) {
+    for (int64_t i = 0; i < n.array.shape.numel(); ++i)
+      LATHE_USER_CHECK(std::abs(n.array.at(i)) <= std::numeric_limits<float>::max(),
+                       "{}: expected finite numbers of f32, element {} is {}", n.name, i, n.array.at(i));
+  }
+
   void read_values(const Named& y, const NpyArray& train, bool every) {
     const Shape& s = y.array.shape;
     LATHE_USER_CHECK(s.ndim() <= 2 && s.numel() > 0, "{}: expected numbers [samples] or [samples, k], got {}", y.name,
@@ -426,6 +435,7 @@ class NpySource final : public Source {
     LATHE_USER_CHECK(train.shape.ndim() >= 1 && train.shape.numel() == train.shape[0] * classes_,
                      "{}: expected {} numbers each, as for training, got {}", y.name,
                      train.shape.numel() / std::max<int64_t>(1, train.shape[0]), classes_);
+    check_finite(y);
     const Moments m = moments(train, choose(train.shape[0], every, Split::train), classes_, 1);
     units_ = {m.mean[0], m.scale[0]};
     fields_[1] = {"target", {DType::f32, {classes_}}};

@@ -235,6 +235,21 @@ TEST_F(Npy, AFolderHasNumbersValuesAndTokens) {
   EXPECT_THROW(load_npy({.path = folder_.native(), .classes = 2, .vocab = 14}, Split::test), Misfit);
 }
 
+TEST_F(Npy, TheNumberThatIsNoneIsNamed) {
+  std::vector<double> numbers(40, 1.0);
+  file(npy<uint8_t>("|u1", "(10,)", {0, 1, 0, 1, 0, 1, 0, 1, 0, 1}), "y.npy");
+  for (const double bad : {std::nan(""), 1e300}) {
+    numbers[21] = bad;
+    file(npy<double>("<f8", "(10, 4)", numbers), "x.npy");
+    try {
+      load_npy({.path = folder_.native(), .classes = 2}, Split::train);
+      ADD_FAILURE() << bad;
+    } catch (const UserError& e) {
+      EXPECT_NE(std::string(e.what()).find("element 21 is "), std::string::npos) << e.what();
+    }
+  }
+}
+
 TEST_F(Npy, DamagedArchivesAreRefused) {
   const std::string good = npz({{"x.npy", npy<float>("<f4", "(5, 1)", {1, 2, 3, 4, 5})},
                                 {"y.npy", npy<uint8_t>("|u1", "(5,)", {0, 1, 0, 1, 0})}});

@@ -79,6 +79,7 @@ class ListBuilder {
     if (found != outputs_.end()) return found->second;
     std::vector<std::string> names;
     for (const auto& [known, value] : outputs_) names.push_back(known);
+    if (names.empty()) names.push_back("none has one");
     fail(fmt::format("{}: expected the name of an earlier layer ({}), got \"{}\"", key, fmt::join(names, ", "), name));
   }
 

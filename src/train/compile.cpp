@@ -243,7 +243,8 @@ std::vector<Graph> with_eval_batch(const Compiled& c, std::vector<Graph> graphs,
 void fit_budget(Compiled& c, std::vector<Graph> graphs, const Target& roomy, const Backend& backend,
                 const CompileOptions& o) {
   const int64_t budget = c.recipe.memory.budget.bytes, before = c.memory().total();
-  if (o.eval && c.data.eval > 0 && c.eval_batch > 1) {
+  // The accuracy of embeddings is that within a batch: another size would give other numbers.
+  if (o.eval && c.data.eval > 0 && c.eval_batch > 1 && !learns_embedding(c.recipe.train.loss)) {
     const auto scratch = [&](bool evaluation_alone) {
       int64_t most = 0;
       for (const Program& p : c.set.programs)
@@ -299,6 +300,14 @@ Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileO
   if (o.train && !out.target.host_memory) out.executor.ahead = kRunsAhead;
   out.loader = loader_config(r);
   out.eval_batch = eval_batch_of(r, data);
+  if (o.eval && data.eval > 0 && learns_embedding(r.train.loss)) {
+    int64_t better = out.eval_batch;
+    while (data.eval % better == 1) ++better;
+    LATHE_USER_CHECK(better == out.eval_batch,
+                     "train.eval_batch: {} leaves a single one of {} test samples for the last batch, which has no "
+                     "neighbour there to be compared with; {} does not",
+                     out.eval_batch, data.eval, better);
+  }
   std::vector<Graph> graphs;
   for (Step& s : build_steps(r, data, o)) {
     for (StateSpec& spec : s.state)

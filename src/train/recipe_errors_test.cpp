@@ -214,6 +214,7 @@ TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
        "train.loss: expected \"cross_entropy\", \"focal\", \"bce\", \"kl\" or \"auto\" for data.target = \"mask\", got "
        "\"triplet\""},
       {"[train]\nmargin = 1", "train.margin: "},
+      {"[train]\nloss = \"triplet\"\nbatch_size = 1", "expected at least 2 for \"triplet\""},
       {"[data]\nsource = \"text\"\n[model]\nfamily = \"gpt\"\n[train]\nloss = \"triplet\"",
        "of each token, got \"triplet\""},
       {"[data]\nsource = \"npy\"\npath = \"x\"\n[model]\nfamily = \"bert\"\ntokens = true\npadding = 256",

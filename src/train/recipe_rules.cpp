@@ -35,7 +35,16 @@ void check_loss(const Recipe& r, RuleReport& report) {
   const auto is_for = [](const LossRule& l, Task t) { return std::ranges::find(l.tasks, t) != l.tasks.end(); };
   const Task task = task_of(r);
   const bool each_token = takes_tokens(r) && r.model.family != "bert";
-  if (is_for(*rule, task) && !(each_token && task == Task::embed)) return;
+  if (is_for(*rule, task) && !(each_token && task == Task::embed)) {
+    if (task != Task::embed) return;
+    const std::pair<const char*, int64_t> batches[] = {{"train.batch_size", r.train.batch_size},
+                                                       {"train.eval_batch", r.train.eval_batch}};
+    for (const auto& [key, samples] : batches)
+      if (samples == 1)
+        report.fail({key}, fmt::format("expected at least 2 for \"{}\", which compares the samples of a batch, got 1",
+                                       r.train.loss));
+    return;
+  }
   std::vector<std::string> names;
   for (const LossRule& l : loss_rules())
     if (is_for(l, task == Task::embed ? Task::classify : task) ||

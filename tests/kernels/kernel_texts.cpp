@@ -5,8 +5,8 @@
 // the benchmarks' workloads. Those of the cuda backend: the recipes and workloads in f32, bf16 and f16, bound to a
 // device as in a run, with its libraries, without them, with a cuBLASLt that offers no epilogue, and with libraries
 // that have nothing to offer: what the library of kernels was asked to compile then. Some texts also for a grid laid
-// along x. With "recipes", only those of the recipes. It fails where a recipe contributes no kernel; data need not be
-// on the machine.
+// along x. With "recipes", only those of the recipes that selftest has. It fails where a recipe contributes no kernel;
+// data need not be on the machine.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -78,9 +78,12 @@ struct FetchedData {
 const TensorType kLabel{DType::i32, {}};
 const DataSpec kFashion{{DType::u8, {28, 28, 1}}, 10, 60000, 10000, 0, kLabel};
 const FetchedData kFetchedData[] = {
+    {"fashion_efficientnet", {kFashion.sample, 10, 20000, 10000, 0, kLabel}},
+    {"fashion_mobilenet", {kFashion.sample, 10, 10000, 10000, 0, kLabel}},
     {"fashion_mnist", kFashion},
     {"fashion_resnet", kFashion},
     {"fashion_vit", kFashion},
+    {"clipart_denoise", {{DType::u8, {64, 64, 3}}, 1, 3000, 600, 0, {DType::u8, {64, 64, 3}}}},
     {"clipart_unet", {{DType::u8, {64, 64, 3}}, 2, 3000, 600, 0, {DType::u8, {64, 64}}}},
     {"devices_lstm", {{DType::f32, {24, 4, 1}}, 7, 8926, 7711, 0, kLabel}},
     {"engine_bert", {{DType::f32, {50, 10, 1}}, 2, 3601, 1320, 0, kLabel}},
@@ -144,7 +147,9 @@ void use_recipes(const Target& target, const KernelTable& kernels, DType precisi
     if (texts.uses(user) == before)
       throw DeviceError(fmt::format("{} has no kernel for {} in {}", user, target.name, to_string(precision)));
   };
-  for (const BuiltinRecipe& builtin : selftest_recipes()) {  // kFamilyRecipes has the families of the others
+  std::vector<BuiltinRecipe> recipes = selftest_recipes();
+  if (benches) recipes.assign(builtin_recipes().begin(), builtin_recipes().end());
+  for (const BuiltinRecipe& builtin : recipes) {
     Recipe r = load_recipe(std::string(builtin.name));
     r.train.precision = to_string(precision);
     planned(build_steps(r, data_of(builtin.name, r), {}), fmt::format("recipe {}", builtin.name));
