@@ -182,15 +182,15 @@ class ListBuilder {
   }
 
   Value norm(const LayerSpec& s, Value x) {
-    if (s.type == "batch_norm") return batch_norm(net_, name_, x);
     if (s.type == "layer_norm") return layer_norm(net_, name_, x, layer_number(s, "eps"));
     if (s.type == "rms_norm") return rms_norm(net_, name_, x);
-    want(s, x.ndim() > 2, "an image or a sequence");
     if (takes_tokens(c_.layer_list))
       fail(
           fmt::format("expected layer_norm or rms_norm for text: {} mixes a token with the next ones, which it must "
                       "not see",
                       s.type));
+    if (s.type == "batch_norm") return batch_norm(net_, name_, x);
+    want(s, x.ndim() > 2, "an image or a sequence");
     if (s.type == "instance_norm") return instance_norm(net_, name_, x, layer_number(s, "eps"));
     return group_norm(net_, name_, x, layer_integer(s, "groups"), layer_number(s, "eps"));
   }

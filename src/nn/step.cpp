@@ -9,6 +9,7 @@
 #include "ops/full.h"
 #include "ops/gather.h"
 #include "ops/grad.h"
+#include "ops/group_norm.h"
 #include "ops/reduce.h"
 #include "ops/reshape.h"
 
@@ -410,7 +411,9 @@ std::vector<std::string> parameter_names(const StepConfig& c, const TensorType& 
 Step predict_step(const StepConfig& c, const TensorType& x, int64_t batch) {
   StepBuilder s(c, "predict", Mode::eval);
   s.read_averages();
-  s.b().output(s.logits(x, batch), OutputKind::result, "logits");
+  const Value y = s.logits(x, batch);
+  // Embeddings as the losses compare them: of length 1.
+  s.b().output(c.task == Task::embed ? l2_normalize(y) : y, OutputKind::result, "logits");
   std::vector<StateSpec> state = s.net().specs();
   return {s.b().finish(), std::move(state)};
 }
