@@ -120,7 +120,8 @@ TEST_P(OnBackend, RandomGraphsOf16BitsAreTheSameFused) {
 }
 
 TEST_P(OnBackend, RunsTrainingSteps) {
-  check_training_steps(*backend_, false);
+  // Without fusion a device compiles every op by itself, which the samples have done already.
+  if (backend_->target({}).host_memory) check_training_steps(*backend_, false);
   check_training_steps(*backend_, true);
 }
 

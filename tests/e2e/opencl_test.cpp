@@ -26,15 +26,15 @@ TEST_F(OpenCl, TrainsTheMlpRecipeLikeTheCpu) {
   const TempDir dir;
   for (const char* device : {"cpu", "opencl"}) {
     const auto r = run_lathe({"train", "mlp", "--device", device, "--json", "--out", dir.path(device), "--set",
-                              "train.steps=200", "--set", "train.log_every=1", "--set", "data.test_samples=2000"});
+                              "train.steps=100", "--set", "train.log_every=1", "--set", "data.test_samples=1000"});
     ASSERT_EQ(r.code, 0) << r.err;
     const auto j = nlohmann::json::parse(r.out);
-    EXPECT_GT(j["test_accuracy"].get<double>(), 0.75) << device;
+    EXPECT_GT(j["test_accuracy"].get<double>(), 0.7) << device;
     EXPECT_EQ(j["memory_predicted"], j["memory_allocated"]) << device;
   }
   const auto cpu = losses(dir.path("cpu")), opencl = losses(dir.path("opencl"));
-  ASSERT_EQ(cpu.size(), 200u);
-  ASSERT_EQ(opencl.size(), 200u);
+  ASSERT_EQ(cpu.size(), 100u);
+  ASSERT_EQ(opencl.size(), 100u);
   // Rounding differs between the devices, and training amplifies it step by step.
   for (size_t i = 0; i < 10; ++i) EXPECT_NEAR(opencl[i], cpu[i], 1e-4 * (1 + cpu[i])) << "step " << i + 1;
   for (size_t i = 10; i < 20; ++i) EXPECT_NEAR(opencl[i], cpu[i], 5e-3 * (1 + cpu[i])) << "step " << i + 1;
@@ -48,7 +48,7 @@ TEST_F(OpenCl, TrainsConvolutionsAndAttentionLikeTheCpu) {
     std::vector<std::string> recipe;
     std::string items, allocation;  // of the wide form; bytes, less than the arena
   };
-  const std::vector<Twin> twins{
+  std::vector<Twin> twins{
       {{"fashion_mnist", "--set", "train.batch_size=32", "--set", "train.eval_batch=32", "--set",
         "data.train_samples=640", "--set", "data.test_samples=200", "--set", "model.channels=[8,16]", "--set",
         "model.dense=32"},
@@ -58,6 +58,7 @@ TEST_F(OpenCl, TrainsConvolutionsAndAttentionLikeTheCpu) {
         "model.sequence=32", "--set", "train.batch_size=4", "--set", "data.test_samples=8"},
        "256",
        "262144"}};
+  if (!all_tests()) twins.pop_back();  // half a minute of compilation
   const TempDir dir;
   for (const auto& [recipe, items, allocation] : twins) {
     const std::string clamp = "LATHE_OPENCL_LIMITS=256,32768," + allocation;

@@ -140,7 +140,7 @@ TEST(Recipes, RandomGraphsOnRef) { random_graphs("ref", 20, false); }
 
 TEST(OpenClGraphs, RandomGraphs) {
   if (find_backend("opencl").devices().empty()) GTEST_SKIP() << find_backend("opencl").unavailable_reason();
-  random_graphs("opencl", test::all_tests() ? 40 : 6, false);
+  random_graphs("opencl", test::all_tests() ? 40 : 3, false);
 }
 
 }  // namespace
