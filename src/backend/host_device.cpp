@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
 #include "base/checked.h"
@@ -11,7 +10,7 @@
 namespace lathe {
 namespace {
 
-constexpr int64_t kHugePage = int64_t{2} << 20;
+constexpr int64_t kPage = 4096, kHugePage = int64_t{2} << 20;
 
 }  // namespace
 
@@ -33,21 +32,23 @@ HostDevice::HostDevice(Target target, int threads)
   target_.threads = pool_.threads();
 }
 
-void HostDevice::Free::operator()(std::byte* p) const { std::free(p); }
+void HostDevice::Unmap::operator()(void* p) const { munmap(p, bytes); }
 
-// Every page is written here, by all threads: the memory is there before step 0 or not at all, and pages lie near the
-// threads that use them. Large blocks stand on huge pages, which saves TLB misses in matrix multiplications.
+// Fresh pages are zero. Each is touched here, by all threads: the memory is there before step 0 or not at all, and pages
+// lie near the threads that use them. Large blocks stand on huge pages, which saves TLB misses in matrix multiplications.
 HostDevice::Memory HostDevice::make(int64_t bytes) {
   const bool large = bytes >= kHugePage;
-  const int64_t alignment = std::max<int64_t>(large ? kHugePage : 64, target_.alignment);
-  const int64_t size = round_up(std::max<int64_t>(bytes, 1), std::max<int64_t>(64, target_.alignment));
-  void* p = nullptr;
-  if (posix_memalign(&p, static_cast<size_t>(alignment), static_cast<size_t>(size)) != 0)
-    throw DeviceError(fmt::format("{}: cannot allocate {} bytes of host memory", target_.name, size));
-  if (large) madvise(p, static_cast<size_t>(size), MADV_HUGEPAGE);  // a wish: failure changes nothing but speed
-  Memory m{std::unique_ptr<std::byte[], Free>(static_cast<std::byte*>(p)), bytes};
-  pool_.run_blocks(size, int64_t{16} << 20, [&](int64_t begin, int64_t end) {
-    std::memset(m.data.get() + begin, 0, static_cast<size_t>(end - begin));
+  const int64_t alignment = std::max<int64_t>(large ? kHugePage : kPage, target_.alignment);
+  const int64_t size = checked_add(round_up(std::max<int64_t>(bytes, 1), kPage), alignment, "bytes of host memory");
+  void* p = mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED)
+    throw DeviceError(fmt::format("{}: cannot allocate {} bytes of host memory", target_.name, bytes));
+  Memory m{{p, Unmap{static_cast<size_t>(size)}}, nullptr, bytes};
+  m.data = static_cast<std::byte*>(p) + round_up(reinterpret_cast<intptr_t>(p), alignment) - reinterpret_cast<intptr_t>(p);
+  // A wish: failure changes nothing but speed.
+  if (large) madvise(m.data, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+  pool_.run_blocks(bytes, int64_t{16} << 20, [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end; at += kPage) *static_cast<volatile std::byte*>(m.data + at) = std::byte{0};
   });
   return m;
 }
@@ -60,7 +61,7 @@ void HostDevice::allocate(std::span<const int64_t> segment_bytes) {
 
 std::byte* HostDevice::allocate_staging(int64_t bytes) {
   staging_.push_back(make(bytes));
-  return staging_.back().data.get();
+  return staging_.back().data;
 }
 
 std::byte* HostDevice::address(const Buffer& b) const {
@@ -70,7 +71,7 @@ std::byte* HostDevice::address(const Buffer& b) const {
   LATHE_CHECK(static_cast<size_t>(b.segment) < segments_.size(), "no segment {}", b.segment);
   const Memory& m = segments_[static_cast<size_t>(b.segment)];
   LATHE_CHECK(b.offset <= m.bytes - b.bytes, "{} bytes at {} in a segment of {}", b.bytes, b.offset, m.bytes);
-  return m.data.get() + b.offset;
+  return m.data + b.offset;
 }
 
 HostDevice& host_device(Device& d) {

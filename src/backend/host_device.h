@@ -45,11 +45,13 @@ class HostDevice : public Device {
   std::byte* address(const Buffer&) const;
 
  private:
-  struct Free {
-    void operator()(std::byte*) const;
+  struct Unmap {
+    size_t bytes = 0;
+    void operator()(void*) const;
   };
   struct Memory {
-    std::unique_ptr<std::byte[], Free> data;
+    std::unique_ptr<void, Unmap> pages;
+    std::byte* data = nullptr;  // aligned, within the pages
     int64_t bytes = 0;
   };
   Memory make(int64_t bytes);

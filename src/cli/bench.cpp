@@ -61,6 +61,7 @@ void add_step(CLI::App& bench) {
                               {"more_flops_percent", b.recomputed.flops_percent},
                               {"peak_rss_mb", b.peak_rss_mb},
                               {"start_to_step1_s", b.start_to_step1_s},
+                              {"start_system_s", b.start_system_s},
                               {"first_step_s", b.first_step_s}}
                              .dump(2));
       return;

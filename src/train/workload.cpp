@@ -143,6 +143,9 @@ StepBench bench_step(const Workload& w, const std::string& device_name, int thre
   };
   StepBench out;
   out.start_to_step1_s = process_age();
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  out.start_system_s = static_cast<double>(usage.ru_stime.tv_sec) + 1e-6 * static_cast<double>(usage.ru_stime.tv_usec);
   one();
   e.synchronize();
   out.first_step_s = process_age() - out.start_to_step1_s;
@@ -159,7 +162,6 @@ StepBench bench_step(const Workload& w, const std::string& device_name, int thre
   out.gflops = out.gflop / (out.ms_per_step / 1e3);
   out.arena_bytes = e.set().arena_bytes;
   out.recomputed = recomputed(e.set().programs[0]);
-  rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   out.peak_rss_mb = static_cast<double>(usage.ru_maxrss) / 1024;
   if (profile) {

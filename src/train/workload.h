@@ -38,7 +38,8 @@ struct StepBench {              // A step, measured.
   Recomputed recomputed;        // to stay within the budget
   double peak_rss_mb = 0;       // of the process
   double start_to_step1_s = 0;  // from the start of the process until the first step begins
-  double first_step_s = 0;      // pages of the arena are touched and caches are cold
+  double start_system_s = 0;    // of it, the kernel's processor time over all threads: pages are made and zeroed
+  double first_step_s = 0;      // caches are cold
   std::vector<LaunchTime> launches;  // when profiled
 };
 
