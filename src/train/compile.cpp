@@ -268,11 +268,13 @@ void fit_budget(Compiled& c, std::vector<Graph> graphs, const Target& roomy, con
   try {
     c.set = plan(std::move(graphs), c.target, backend.kernels(), options);
   } catch (const BudgetError& e) {
-    throw DeviceError(
-        fmt::format("memory.budget: {} bytes are available, the run allocates {}; the smallest budget that can be "
-                    "met is {} ({}), "
-                    "{} of them outside of the arena; {}",
-                    budget, before, e.smallest() + rest, bytes_text(e.smallest() + rest), rest, e.what()));
+    const int64_t smallest = e.smallest() + rest;
+    std::string text = fmt::format(
+        "memory.budget: {} bytes ({}) are available, the run allocates {} ({}); the smallest budget that can be met is "
+        "{} ({}), {} ({}) of them outside of the arena",
+        budget, bytes_text(budget), before, bytes_text(before), smallest, bytes_text(smallest), rest, bytes_text(rest));
+    if (budget > rest) text += fmt::format("; {}", e.what());  // what stands in the way in the arena
+    throw DeviceError(text);
   }
 }
 

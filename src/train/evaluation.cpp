@@ -40,6 +40,8 @@ Evaluation::Evaluation(const Compiled& c, Executor& e, const data::Source& sourc
       task_(c.config.task),
       batch_(c.eval_batch),
       terms_per_sample_(c.data.terms()),
+      entropy_of_tokens_(task_ == Task::classify && terms_per_sample_ > 1 &&
+                         (c.recipe.train.loss == "auto" || c.recipe.train.loss == "cross_entropy")),
       units_(c.data.units),
       whole_(c.program("eval")),
       tail_(c.has("eval_tail") ? c.program("eval_tail") : whole_),
@@ -86,7 +88,9 @@ EvalResult Evaluation::run() {
   const auto terms = static_cast<double>(r.samples * terms_per_sample_);
   r.loss /= terms;
   r.accuracy /= terms;
-  if (task_ == Task::regress) {
+  if (entropy_of_tokens_) {
+    r.perplexity = std::exp(r.loss);
+  } else if (task_ == Task::regress) {
     r.accuracy = std::nan("");
     r.rmse = std::sqrt(errors / terms) * units_.scale;
     r.mae = distance / terms * units_.scale;
@@ -111,6 +115,7 @@ EvalResult Evaluation::run() {
 void write_evaluation(MetricsLog& log, int64_t step, const EvalResult& r) {
   // Names as the file has them; string literals, so that nothing is allocated.
   static constexpr std::pair<std::string_view, const char*> kNames[] = {{"accuracy", "eval_accuracy"},
+                                                                        {"perplexity", "eval_perplexity"},
                                                                         {"iou", "eval_iou"},
                                                                         {"rmse", "eval_rmse"},
                                                                         {"mae", "eval_mae"},

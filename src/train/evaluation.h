@@ -30,6 +30,7 @@ class Evaluation {
   int first_slot_;
   Task task_;
   int64_t batch_, terms_per_sample_;
+  bool entropy_of_tokens_;
   data::TargetUnits units_;
   size_t whole_, tail_;
   struct Overlap {

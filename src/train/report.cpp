@@ -284,6 +284,7 @@ void add_time_parts(io::Report& report, const Program& p, const std::vector<doub
 constexpr struct {
   std::string_view name, shown, unit;
 } kShownMetrics[] = {{"accuracy", "accuracy", "%"},
+                     {"perplexity", "perplexity", ""},
                      {"iou", "IoU", ""},
                      {"r2", "R2", ""},
                      {"rmse", "RMSE", ""},

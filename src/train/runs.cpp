@@ -12,6 +12,7 @@
 #include "io/run_lock.h"
 #include "train/progress.h"
 #include "train/run_dir.h"
+#include "train/trainer.h"
 
 namespace lathe {
 namespace {
@@ -21,6 +22,7 @@ namespace stdfs = std::filesystem;
 constexpr int64_t kMaxLogBytes = int64_t{1} << 30;
 // Numbers of the run's bookkeeping, no curves.
 constexpr std::string_view kNoCurves[] = {"step", "epoch", "skipped"};
+constexpr std::string_view kEvaluated = "eval_";
 
 bool is_run(const stdfs::path& path) {
   std::error_code ec;
@@ -72,7 +74,7 @@ std::vector<std::string> curve_names(const std::vector<RunInfo>& runs) {
       if (std::ranges::find(names, name) == names.end()) names.push_back(name);
   // Evaluations first: they are what runs are compared by.
   std::ranges::stable_sort(names, [](const std::string& a, const std::string& b) {
-    return a.starts_with("eval_") > b.starts_with("eval_");
+    return a.starts_with(kEvaluated) > b.starts_with(kEvaluated);
   });
   return names;
 }
@@ -103,8 +105,7 @@ io::LineChart overlaid(const std::vector<RunInfo>& runs, const std::string& curv
 }
 
 std::string cell(const std::optional<double>& v, std::string_view curve) {
-  if (!v) return "-";
-  return curve.find("accuracy") != curve.npos ? fmt::format("{:.2f} %", 100 * *v) : fmt::format("{:.4g}", *v);
+  return v ? metric_text(curve.substr(kEvaluated.size()), *v) : "-";
 }
 
 }  // namespace
@@ -181,8 +182,8 @@ io::ReportTable runs_table(const std::vector<RunInfo>& runs) {
   io::ReportTable t{{"run", "recipe", "model", "device", "steps"}, {}};
   std::vector<std::string> evaluated;
   for (const std::string& name : curve_names(runs))
-    if (name.starts_with("eval_")) evaluated.push_back(name);
-  for (const std::string& name : evaluated) t.header.push_back("best " + name.substr(5));
+    if (name.starts_with(kEvaluated) && name != "eval_input_psnr") evaluated.push_back(name);
+  for (const std::string& name : evaluated) t.header.push_back("best " + name.substr(kEvaluated.size()));
   t.header.insert(t.header.end(), {"time", "state"});
   for (const RunInfo& r : runs) {
     const bool known = r.state != RunState::unreadable;

@@ -64,6 +64,20 @@ TEST(Runs, BestValuesAndProgressComeFromTheLog) {
             (std::vector<std::string>{"a", "tried", "mlp", "cpu", "4", "62.50 %", "1.5", "1:01", "finished"}));
 }
 
+TEST(Runs, MetricsHaveTheirUnits) {
+  const TempDir dir;
+  const RunInfo r = read_run(make_run(dir, "a", "",
+                                      "{\"step\":2,\"eval_iou\":0.5,\"eval_psnr\":27.25,\"eval_input_psnr\":22,"
+                                      "\"eval_perplexity\":7.875}\n",
+                                      ""));
+  const io::ReportTable t = runs_table({r});
+  const std::vector<std::string> names(t.header.begin() + 5, t.header.end() - 2);
+  EXPECT_EQ(names, (std::vector<std::string>{"best iou", "best perplexity", "best psnr"}))
+      << "what the input had is no result";
+  const std::vector<std::string> values(t.rows.at(0).begin() + 5, t.rows.at(0).end() - 2);
+  EXPECT_EQ(values, (std::vector<std::string>{"50.00 %", "7.875", "27.25 dB"}));
+}
+
 TEST(Runs, StatesAreToldApart) {
   const TempDir dir;
   const auto state = [&](const std::string& name, const std::string& summary) {

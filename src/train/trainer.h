@@ -32,6 +32,7 @@ struct TrainOptions {         // How train() runs.
 struct EvalResult {                  // What evaluation found.
   double loss = 0;                   // mean over samples or tokens
   double accuracy = 0;               // of classes, tokens or pixels; NaN where there are none
+  std::optional<double> perplexity;  // of tokens, where the loss is their entropy: e to it
   std::optional<double> iou;         // mask: mean over the classes of what prediction and truth share, of both together
   std::optional<double> rmse, mae;   // value: root of the mean square and mean size of the error, in the data's units
   std::optional<double> r2;          // value: part of the variance that is explained; the mean as a guess has 0
@@ -45,7 +46,7 @@ struct EvalResult {                  // What evaluation found.
   void each(F&& f) const {
     if (!rmse && !psnr) f("accuracy", accuracy);
     const std::pair<const char*, const std::optional<double>&> others[] = {
-        {"iou", iou}, {"rmse", rmse}, {"mae", mae}, {"r2", r2}, {"psnr", psnr}, {"input_psnr", input_psnr}};
+        {"perplexity", perplexity}, {"iou", iou}, {"rmse", rmse}, {"mae", mae}, {"r2", r2}, {"psnr", psnr}, {"input_psnr", input_psnr}};
     for (const auto& [name, value] : others)
       if (value) f(name, *value);
   }

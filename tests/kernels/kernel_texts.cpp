@@ -78,8 +78,8 @@ struct FetchedData {
 const TensorType kLabel{DType::i32, {}};
 const DataSpec kFashion{{DType::u8, {28, 28, 1}}, 10, 60000, 10000, 0, kLabel};
 const FetchedData kFetchedData[] = {
-    {"fashion_efficientnet", {kFashion.sample, 10, 20000, 10000, 0, kLabel}},
-    {"fashion_mobilenet", {kFashion.sample, 10, 10000, 10000, 0, kLabel}},
+    {"fashion_efficientnet", kFashion},
+    {"fashion_mobilenet", kFashion},
     {"fashion_mnist", kFashion},
     {"fashion_resnet", kFashion},
     {"fashion_vit", kFashion},

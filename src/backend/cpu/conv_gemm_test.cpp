@@ -51,6 +51,9 @@ std::vector<ConvShape> shapes() {
       make(2, 15, 30, 8, 40, 3, 3, 2, 1),     make(2, 20, 20, 24, 18, 5, 5, 1, 2, 1, 3),
       make(1, 30, 29, 32, 20, 3, 3, 1, 2, 2), make(2, 16, 16, 40, 300, 3, 3, 1, 1),
       make(1, 17, 17, 3, 4, 3, 3, 4, 1, 3),   make(3, 1, 40, 7, 9, 1, 5, 2, 0),
+      // depthwise: whole vectors and parts of them, more taps than are held at once
+      make(2, 15, 14, 40, 40, 3, 3, 2, 1, 1, 40), make(1, 11, 12, 21, 21, 7, 7, 1, 3, 1, 21),
+      make(1, 12, 13, 33, 33, 3, 3, 2, 2, 2, 33), make(1, 6, 5, 3, 9, 7, 7, 1, 3, 1, 3),
   };
   ConvShape odd = make(2, 9, 12, 4, 6, 3, 5, 1, 1);  // different numbers along the axes, padding on one side only
   odd.stride_w = 3;
