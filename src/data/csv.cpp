@@ -20,8 +20,6 @@ namespace lathe::data {
 namespace {
 
 constexpr int64_t kMaxCsvBytes = int64_t{4} << 30;
-constexpr size_t kMaxWords = 64;  // different ones in a column of features: each becomes a feature
-constexpr size_t kMaxLabels = 65536;
 constexpr int64_t kTestEvery = 5;
 
 // A cell as an error shows it.
@@ -46,7 +44,8 @@ std::string_view as_csv_text(const std::vector<std::byte>& bytes) {
 }
 
 struct Column {
-  enum class Kind { ignored, label, number, words } kind = Kind::number;
+  using Kind = CsvColumn::Kind;
+  Kind kind = Kind::number;
   std::string name;
   std::map<std::string, int64_t, std::less<>> words;  // to their place among the column's features
   double sum = 0, squares = 0, mean = 0, scale = 1;
@@ -99,9 +98,37 @@ class Schema {
       throw Misfit({"data.classes"},
                    fmt::format("expected {}, the number of different labels in column {} of {}, got {}", next,
                                columns_[label_].name, c_.path, c_.classes));
-    if (c_.row > 0 && features_ % c_.row != 0)
-      throw Misfit({"data.row"},
-                   fmt::format("expected a divisor of the {} features of {}, got {}", features_, c_.path, c_.row));
+    check_row();
+  }
+
+  // As learned before.
+  Schema(const CsvConfig& c, const CsvSchema& s) : c_(c), header_(s.header), first_line_(s.first_line) {
+    for (const CsvColumn& known : s.columns) {
+      Column column;
+      column.kind = known.kind;
+      column.name = known.name;
+      column.mean = known.mean;
+      column.scale = known.scale;
+      for (const std::string& word : known.words) column.words.emplace(word, static_cast<int64_t>(column.words.size()));
+      if (column.kind == Column::Kind::label) label_ = columns_.size();
+      column.first_feature = features_;
+      if (column.kind == Column::Kind::number) ++features_;
+      if (column.kind == Column::Kind::words) features_ += static_cast<int64_t>(column.words.size());
+      columns_.push_back(std::move(column));
+    }
+    LATHE_CHECK(features_ > 0 && columns_[label_].kind == Column::Kind::label, "a schema without features or label");
+    check_row();
+  }
+
+  CsvSchema learned() const {
+    CsvSchema out{.header = header_, .first_line = first_line_};
+    for (const Column& column : columns_) {
+      CsvColumn known{.kind = column.kind, .name = column.name, .mean = column.mean, .scale = column.scale};
+      for (const auto& [word, place] : column.words) known.words.push_back(word);
+      out.columns.push_back(std::move(known));
+    }
+    for (const auto& [label, index] : labels_) out.labels.push_back(label);
+    return out;
   }
 
   int64_t features() const { return features_; }
@@ -176,12 +203,6 @@ class Schema {
     return places;
   }
 
-  std::vector<std::string> labels() const {
-    std::vector<std::string> out;
-    for (const auto& [label, index] : labels_) out.push_back(label);
-    return out;
-  }
-
   float target_of(const std::string& name, int64_t line, std::span<const std::string_view> cells) const {
     return static_cast<float>((number(columns_[label_], name, line, cells[label_]) - units_.mean) / units_.scale);
   }
@@ -194,6 +215,12 @@ class Schema {
   }
 
  private:
+  void check_row() const {
+    if (c_.row > 0 && features_ % c_.row != 0)
+      throw Misfit({"data.row"},
+                   fmt::format("expected a divisor of the {} features of {}, got {}", features_, c_.path, c_.row));
+  }
+
   // The first row; true when it is a header.
   bool start(int64_t line, std::span<const std::string_view> cells) {
     // A row of data has numbers in it; words among the features alone make no header.
@@ -263,18 +290,18 @@ class Schema {
       column.squares += v * v;
     } else if (column.kind == Column::Kind::words) {
       column.words.emplace(cell, 0);
-      LATHE_USER_CHECK(column.words.size() <= kMaxWords,
+      LATHE_USER_CHECK(column.words.size() <= kMaxCsvWords,
                        "{}:{}: column {}: expected numbers, or at most {} different words, got one more ({}); "
                        "data.ignore leaves columns out",
-                       c_.path, line, column.name, kMaxWords, shown_cell(cell));
+                       c_.path, line, column.name, kMaxCsvWords, shown_cell(cell));
     } else if (column.kind == Column::Kind::label && !c_.values) {
       LATHE_USER_CHECK(!cell.empty() && cell.size() <= 1000, "{}:{}: column {}: expected a label, got {}", c_.path,
                        line, column.name, cell.empty() ? "nothing" : shown_cell(cell));
       labels_.emplace(cell, 0);
-      LATHE_USER_CHECK(labels_.size() <= kMaxLabels,
+      LATHE_USER_CHECK(labels_.size() <= kMaxCsvLabels,
                        "{}:{}: column {}: expected at most {} different labels; for a number to predict, set "
                        "data.target = \"value\"",
-                       c_.path, line, column.name, kMaxLabels);
+                       c_.path, line, column.name, kMaxCsvLabels);
     }
   }
 
@@ -356,9 +383,10 @@ class CsvSource final : public Source {
 
 }  // namespace
 
-std::unique_ptr<Source> load_csv(const CsvConfig& c, Split split) {
+std::unique_ptr<Source> load_csv(const CsvConfig& c, Split split, CsvSchema* learned) {
   const std::vector<std::byte> train = read_file(c.path, kMaxCsvBytes, fetch_hint(c.path));
   const Schema schema(c, as_csv_text(train));
+  if (learned) *learned = schema.learned();
   if (split == Split::train || c.test_path.empty())
     return std::make_unique<CsvSource>(schema, c, as_csv_text(train), c.path, split);
   const std::vector<std::byte> test = read_file(c.test_path, kMaxCsvBytes, fetch_hint(c.test_path));
@@ -367,10 +395,14 @@ std::unique_ptr<Source> load_csv(const CsvConfig& c, Split split) {
 
 SourceInfo describe_csv(const CsvConfig& c, Split split) { return info_of(*load_csv(c, split)); }
 
-Samples read_csv_samples(const CsvConfig& c, const std::string& path) {
-  const std::vector<std::byte> train = read_file(c.path, kMaxCsvBytes, fetch_hint(c.path)),
-                               own = read_file(path, kMaxCsvBytes);
-  const Schema schema(c, as_csv_text(train));
+CsvSchema learn_csv(const CsvConfig& c) {
+  const std::vector<std::byte> train = read_file(c.path, kMaxCsvBytes, fetch_hint(c.path));
+  return Schema(c, as_csv_text(train)).learned();
+}
+
+Samples read_csv_samples(const CsvConfig& c, const CsvSchema& known, const std::string& path) {
+  const std::vector<std::byte> own = read_file(path, kMaxCsvBytes);
+  const Schema schema(c, known);
   Samples out{{DType::f32, schema.shape()}, {}, {}};
   std::vector<size_t> places;
   std::vector<std::string_view> row;
@@ -390,11 +422,6 @@ Samples read_csv_samples(const CsvConfig& c, const std::string& path) {
   });
   LATHE_USER_CHECK(!out.names.empty(), "{}: no rows", path);
   return out;
-}
-
-std::vector<std::string> csv_labels(const CsvConfig& c) {
-  const std::vector<std::byte> train = read_file(c.path, kMaxCsvBytes, fetch_hint(c.path));
-  return Schema(c, as_csv_text(train)).labels();
 }
 
 }  // namespace lathe::data

@@ -24,16 +24,38 @@ struct CsvConfig {
   bool standardize = true;      // columns of numbers have mean 0 and deviation 1 on the training rows
 };
 
+struct CsvColumn {
+  enum class Kind { ignored, label, number, words } kind = Kind::number;
+  std::string name = {};                // the header's, else its number from 0
+  std::vector<std::string> words = {};  // of a column of words; each is a feature, in this order
+  double mean = 0, scale = 1;           // of a column of numbers: feature = (number - mean) / scale
+  friend bool operator==(const CsvColumn&, const CsvColumn&) = default;
+};
+
+// What the training rows told of a table: with the config, all that other rows are read with.
+struct CsvSchema {
+  bool header = false;                   // the first line has names
+  int64_t first_line = 1;                // of the training rows, for errors
+  std::vector<CsvColumn> columns = {};   // in the order of the file; one is the label
+  std::vector<std::string> labels = {};  // as the file has them, in the order of the classes; empty for values
+  friend bool operator==(const CsvSchema&, const CsvSchema&) = default;
+};
+inline constexpr size_t kMaxCsvWords = 64;  // different ones in a column of features
+inline constexpr size_t kMaxCsvLabels = 65536;
+
 // Fields "features" f32[...], and "label" i32[] (classes in the order of their numbers, or of their names), or "target"
 // f32[1], standardised always: target_units() tells how. UserError with file:line and the column for all that is wrong
 // in a file; Misfit where the recipe is.
-std::unique_ptr<Source> load_csv(const CsvConfig&, Split);
+// `learned` gets the schema.
+std::unique_ptr<Source> load_csv(const CsvConfig&, Split, CsvSchema* learned = nullptr);
 SourceInfo describe_csv(const CsvConfig&, Split);  // reads the file as well: nothing less tells the number of rows
+
+CsvSchema learn_csv(const CsvConfig&);  // from the training rows
 
 // Rows of another file, to be predicted, with the features that load_csv would make of them. The column to predict and
 // those that are ignored may be missing: by the header, in any order; without one, all columns or all but the one to
-// predict. UserError with file:line for what does not fit.
-Samples read_csv_samples(const CsvConfig&, const std::string& path);
-std::vector<std::string> csv_labels(const CsvConfig&);  // as the file has them, in the order of the classes
+// predict. UserError with file:line for what does not fit. No file but `path` is opened. The schema has one label and
+// at least one feature.
+Samples read_csv_samples(const CsvConfig&, const CsvSchema&, const std::string& path);
 
 }  // namespace lathe::data

@@ -9,8 +9,6 @@
 namespace lathe::data {
 namespace {
 
-constexpr size_t kMaxColumns = 1 << 20;
-
 char delimiter_of(std::string_view text) {
   const std::string_view line = text.substr(0, text.find('\n'));
   const auto count = [&](char c) { return std::count(line.begin(), line.end(), c); };
@@ -47,7 +45,7 @@ class RowReader {
   void read_row() {
     for (;;) {
       cells_.push_back(read_cell());
-      if (cells_.size() > kMaxColumns) fail(fmt::format("expected at most {} columns", kMaxColumns));
+      if (cells_.size() > kMaxCsvColumns) fail(fmt::format("expected at most {} columns", kMaxCsvColumns));
       if (at_ >= text_.size()) return;
       const char c = text_[at_++];
       if (c == '\n') {

@@ -10,6 +10,8 @@
 
 namespace lathe::data {
 
+inline constexpr size_t kMaxCsvColumns = 1 << 20;
+
 // Calls row(line, cells) for each row that is not empty; `line` counts from 1, the cells live until the call returns.
 // UserError with `name`:line where quotes are wrong, or a row has another number of cells than the first.
 using CsvRow = std::function<void(int64_t line, std::span<const std::string_view> cells)>;

@@ -167,7 +167,7 @@ TEST_F(Csv, NewRowsAreReadAsTheTestRows) {
   const auto test = load_csv(c, Split::test);
   const std::vector<float> truth = features(*test, 0);  // size 4, even
   const auto expect_row = [&](const std::string& text) {
-    const Samples s = read_csv_samples(c, file(text, "new.csv"));
+    const Samples s = read_csv_samples(c, learn_csv(c), file(text, "new.csv"));
     ASSERT_EQ(s.names.size(), 1u) << text;
     EXPECT_EQ(s.type, test->fields()[0].type);
     ASSERT_EQ(s.bytes.size(), truth.size() * sizeof(float));
@@ -181,7 +181,7 @@ TEST_F(Csv, NewRowsAreReadAsTheTestRows) {
   expect_row(
       "\xef\xbb\xbf"
       "4,\"even\",q\r\n");  // and without the column to predict
-  const Samples many = read_csv_samples(c, file("kind,size\neven,1\n\nodd,2\n", "new.csv"));
+  const Samples many = read_csv_samples(c, learn_csv(c), file("kind,size\neven,1\n\nodd,2\n", "new.csv"));
   EXPECT_EQ(many.names,
             (std::vector<std::string>{(folder_ / "new.csv").native() + ":2", (folder_ / "new.csv").native() + ":4"}));
 }
@@ -190,7 +190,7 @@ TEST_F(Csv, NewRowsThatDoNotFitAreRefused) {
   const CsvConfig c{.path = file(price_table()), .ignore = "id", .values = true};
   const auto expect = [&](const std::string& text, const std::string& part) {
     try {
-      read_csv_samples(c, file(text, "new.csv"));
+      read_csv_samples(c, learn_csv(c), file(text, "new.csv"));
       ADD_FAILURE() << text;
     } catch (const UserError& e) {
       EXPECT_EQ(e.exit_code(), Exit::bad_data);
@@ -207,12 +207,12 @@ TEST_F(Csv, NewRowsThatDoNotFitAreRefused) {
   expect("size,kind\nlarge,odd\n", "new.csv:2: column size: expected a number as in line 2, got \"large\"");
   expect("size,kind\n1e999,odd\n", "new.csv:2: column size: expected a number");
   expect("size,kind\n\"1,odd\n", "a quote is not closed");
-  EXPECT_THROW(read_csv_samples(c, (folder_ / "nothing.csv").native()), UserError);
+  EXPECT_THROW(read_csv_samples(c, learn_csv(c), (folder_ / "nothing.csv").native()), UserError);
 }
 
 TEST_F(Csv, LabelsAreInTheOrderOfTheClasses) {
   const CsvConfig c{.path = file("a,kind\n1,pear\n2,apple\n3,10\n4,9\n5,unseen\n")};
-  EXPECT_EQ(csv_labels(c), (std::vector<std::string>{"9", "10", "apple", "pear"}));
+  EXPECT_EQ(learn_csv(c).labels, (std::vector<std::string>{"9", "10", "apple", "pear"}));
 }
 
 }  // namespace

@@ -36,15 +36,24 @@ struct NpyConfig {
   int64_t vocab = 0;        // above 0: x are tokens, below vocab
 };
 
+// How the numbers of a sample are standardised, each by itself: (number - mean) / scale. Empty where they are not: they
+// are pixels, tokens, or wanted as they are.
+struct NpyScaling {
+  std::vector<double> mean = {}, scale = {};
+  friend bool operator==(const NpyScaling&, const NpyScaling&) = default;
+};
+
 // Fields by the arrays: x u8 [N, H, W] or [N, H, W, C] are images; other x are numbers, f32 [...], [T, W, 1] for
 // [N, T, W]; tokens are i32[T]. y: whole numbers [N] are labels, i32[]; for values f32[k] of [N] or [N, k],
 // standardised; for masks u8[H, W]. Target::image needs no y.
-std::unique_ptr<Source> load_npy(const NpyConfig&, Split);
+// `learned` gets the scaling.
+std::unique_ptr<Source> load_npy(const NpyConfig&, Split, NpyScaling* learned = nullptr);
 SourceInfo describe_npy(const NpyConfig&, Split);  // reads the arrays as well
 
 bool is_npy(std::span<const std::byte> start);  // or .npz: an archive
-// The samples of an .npy file, or of x or x_test in an .npz file, prepared as those of training (NpyConfig::path is
-// read for nothing but the statistics, where there are some).
-Samples read_npy_samples(const NpyConfig&, const std::string& path);
+NpyScaling learn_npy(const NpyConfig&);         // from the training samples
+// The samples of an .npy file, or of x or x_test in an .npz file, prepared as those of training. No file but `path` is
+// opened.
+Samples read_npy_samples(const NpyConfig&, const NpyScaling&, const std::string& path);
 
 }  // namespace lathe::data

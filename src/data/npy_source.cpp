@@ -70,12 +70,8 @@ Choice choose(int64_t all, bool every, Split split) {
   return {all, !every ? all : test ? tests : all - tests, every, test};
 }
 
-struct Moments {
-  std::vector<double> mean, scale;
-};
-
 // Of the columns of x [N, ...] over the chosen samples; with one column, over all numbers.
-Moments moments(const NpyArray& a, const Choice& choice, int64_t width, int64_t columns) {
+NpyScaling moments(const NpyArray& a, const Choice& choice, int64_t width, int64_t columns) {
   std::vector<double> sum(static_cast<size_t>(columns)), squares = sum;
   for (int64_t i = 0; i < choice.count; ++i)
     for (int64_t k = 0; k < width; ++k) {
@@ -83,13 +79,29 @@ Moments moments(const NpyArray& a, const Choice& choice, int64_t width, int64_t 
       sum[static_cast<size_t>(k % columns)] += v;
       squares[static_cast<size_t>(k % columns)] += v * v;
     }
-  Moments m;
+  NpyScaling m;
   const auto n = static_cast<double>(choice.count * (width / columns));
   for (size_t k = 0; k < sum.size(); ++k) {
     m.mean.push_back(sum[k] / n);
     m.scale.push_back(deviation(sum[k], squares[k], n));
   }
   return m;
+}
+
+bool is_image(const NpyArray& a) { return a.kind == 'u' && a.item == 1 && a.shape.ndim() >= 3; }
+
+void check_samples(const Named& x) {
+  LATHE_USER_CHECK(x.array.shape.ndim() >= 2 && x.array.shape.numel() > 0,
+                   "{}: expected samples along the first of at least 2 dimensions, got {}", x.name,
+                   to_string(x.array.shape));
+}
+
+// Of the training samples `x`; `every`: of whose samples every fifth is a test sample.
+NpyScaling scaling_of(const NpyConfig& c, const Named& x, bool every) {
+  if (!c.standardize || c.vocab > 0 || is_image(x.array)) return {};
+  check_samples(x);
+  const int64_t all = x.array.shape[0], width = x.array.shape.numel() / all;
+  return moments(x.array, choose(all, every, Split::train), width, width);
 }
 
 class NpySource final : public Source {
@@ -102,18 +114,16 @@ class NpySource final : public Source {
     };
     {
       const Named x = arrays.get(part("x", split));
-      LATHE_USER_CHECK(x.array.shape.ndim() >= 2 && x.array.shape.numel() > 0,
-                       "{}: expected samples along the first of at least 2 dimensions, got {}", x.name,
-                       to_string(x.array.shape));
+      check_samples(x);
       choice_ = choose(x.array.shape[0], every, split);
       LATHE_USER_CHECK(choice_.count > 0, "{}: no {} samples in {}", x.name, to_string(split),
                        to_string(x.array.shape));
       description_ = fmt::format("{} {} samples of {}", choice_.count, to_string(split), x.name);
       // Statistics are those of training, whatever the split is.
-      std::optional<Named> train;
       const bool scaled = c.standardize && c.vocab == 0 && !is_image(x.array);
-      if (scaled && split == Split::test && !every) train = arrays.get(part("x", Split::train));
-      read_samples(c, x, scaled ? (train ? &train->array : &x.array) : nullptr, every);
+      scaling_ = scaled && split == Split::test && !every ? scaling_of(c, arrays.get(part("x", Split::train)), every)
+                                                          : scaling_of(c, x, every);
+      read_samples(c, x, scaling_);
     }
     if (c.target == Target::image) {
       classes_ = 1;
@@ -135,20 +145,12 @@ class NpySource final : public Source {
   }
 
   // Samples alone, of another file, with the statistics of training.
-  NpySource(const NpyConfig& c, const Named& x) {
-    const Shape& s = x.array.shape;
-    LATHE_USER_CHECK(s.ndim() >= 2 && s.numel() > 0,
-                     "{}: expected samples along the first of at least 2 dimensions, got {}", x.name, to_string(s));
-    choice_ = choose(s[0], false, Split::test);
-    std::optional<Named> train;
-    bool every = false;
-    if (c.standardize && c.vocab == 0 && !is_image(x.array)) {
-      const Arrays arrays(c.path);
-      every = !arrays.has("x_train");
-      train = arrays.get(every ? "x" : "x_train");
-    }
-    read_samples(c, x, train ? &train->array : nullptr, every);
+  NpySource(const NpyConfig& c, const NpyScaling& scaling, const Named& x) {
+    check_samples(x);
+    choice_ = choose(x.array.shape[0], false, Split::test);
+    read_samples(c, x, scaling);
   }
+  const NpyScaling& scaling() const { return scaling_; }
   Samples samples(const std::string& path) && {
     Samples out{fields_[0].type, std::move(x_), {}};
     for (int64_t i = 0; i < choice_.count; ++i) out.names.push_back(fmt::format("{}:{}", path, i));
@@ -169,8 +171,6 @@ class NpySource final : public Source {
   TargetUnits target_units() const override { return units_; }
 
  private:
-  static bool is_image(const NpyArray& a) { return a.kind == 'u' && a.item == 1 && a.shape.ndim() >= 3; }
-
   template <class T, class F>
   static void fill(std::vector<std::byte>& out, const Choice& choice, int64_t width, F&& value) {
     out.resize(static_cast<size_t>(checked_mul(choice.count * static_cast<int64_t>(sizeof(T)), width, "npy")));
@@ -182,7 +182,7 @@ class NpySource final : public Source {
       }
   }
 
-  void read_samples(const NpyConfig& c, const Named& x, const NpyArray* statistics, bool every) {
+  void read_samples(const NpyConfig& c, const Named& x, const NpyScaling& scaling) {
     const Shape& s = x.array.shape;
     const int64_t width = s.numel() / s[0];
     if (c.vocab > 0) {
@@ -213,17 +213,16 @@ class NpySource final : public Source {
                                : s.ndim() == 3 ? Shape{s[1], s[2], 1}
                                                : Shape{s[1], s[2], s[3]}}};
     check_finite(x);
-    Moments m{std::vector<double>(static_cast<size_t>(width), 0.0),
-              std::vector<double>(static_cast<size_t>(width), 1.0)};
-    if (statistics) {
-      LATHE_USER_CHECK(statistics->shape.ndim() == s.ndim() && statistics->shape[0] > 0 &&
-                           statistics->shape.numel() / statistics->shape[0] == width,
-                       "{}: expected samples as for training, got {}", x.name, to_string(s));
-      m = moments(*statistics, choose(statistics->shape[0], every, Split::train), width, width);
+    if (scaling.mean.empty()) {
+      fill<float>(x_, choice_, width, [&](int64_t i, int64_t) { return static_cast<float>(x.array.at(i)); });
+      return;
     }
+    LATHE_USER_CHECK(static_cast<int64_t>(scaling.mean.size()) == width,
+                     "{}: expected samples as for training, of {} numbers, got {}", x.name, scaling.mean.size(),
+                     to_string(s));
     fill<float>(x_, choice_, width, [&](int64_t i, int64_t k) {
       const auto column = static_cast<size_t>(k);
-      return finite(static_cast<float>((x.array.at(i) - m.mean[column]) / m.scale[column]), x.name, i);
+      return finite(static_cast<float>((x.array.at(i) - scaling.mean[column]) / scaling.scale[column]), x.name, i);
     });
   }
 
@@ -248,7 +247,7 @@ class NpySource final : public Source {
                      "{}: expected {} numbers each, as for training, got {}", y.name,
                      train.shape.numel() / std::max<int64_t>(1, train.shape[0]), classes_);
     check_finite(y);
-    const Moments m = moments(train, choose(train.shape[0], every, Split::train), classes_, 1);
+    const NpyScaling m = moments(train, choose(train.shape[0], every, Split::train), classes_, 1);
     units_ = {m.mean[0], m.scale[0]};
     fields_[1] = {"target", {DType::f32, {classes_}}};
     fill<float>(y_, choice_, classes_, [&](int64_t i, int64_t) {
@@ -287,6 +286,7 @@ class NpySource final : public Source {
   }
 
   Choice choice_;
+  NpyScaling scaling_;
   int64_t classes_ = 1;
   TargetUnits units_;
   std::vector<std::byte> x_, y_;
@@ -296,7 +296,11 @@ class NpySource final : public Source {
 
 }  // namespace
 
-std::unique_ptr<Source> load_npy(const NpyConfig& c, Split split) { return std::make_unique<NpySource>(c, split); }
+std::unique_ptr<Source> load_npy(const NpyConfig& c, Split split, NpyScaling* learned) {
+  auto source = std::make_unique<NpySource>(c, split);
+  if (learned) *learned = source->scaling();
+  return source;
+}
 
 SourceInfo describe_npy(const NpyConfig& c, Split split) { return info_of(*load_npy(c, split)); }
 
@@ -307,11 +311,17 @@ bool is_npy(std::span<const std::byte> start) {
   return begins("\x93NUMPY") || begins("PK\x03\x04");
 }
 
-Samples read_npy_samples(const NpyConfig& c, const std::string& path) {
+NpyScaling learn_npy(const NpyConfig& c) {
+  const Arrays arrays(c.path);
+  const bool every = !arrays.has("x_train");
+  return scaling_of(c, arrays.get(every ? "x" : "x_train"), every);
+}
+
+Samples read_npy_samples(const NpyConfig& c, const NpyScaling& scaling, const std::string& path) {
   const bool array = read_start(path, 1).bytes == std::vector{std::byte{0x93}};
-  if (array) return NpySource(c, {parse_npy(read_file(path, kMaxNpyBytes), path), path}).samples(path);
+  if (array) return NpySource(c, scaling, {parse_npy(read_file(path, kMaxNpyBytes), path), path}).samples(path);
   const Arrays archive(path);
-  return NpySource(c, archive.get(archive.has("x") ? "x" : "x_test")).samples(path);
+  return NpySource(c, scaling, archive.get(archive.has("x") ? "x" : "x_test")).samples(path);
 }
 
 }  // namespace lathe::data

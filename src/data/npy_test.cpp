@@ -285,17 +285,18 @@ TEST_F(Npy, NewSamplesHaveTheStatisticsOfTraining) {
     EXPECT_NEAR(v[0], 0, 1e-5);
     EXPECT_NEAR(v[3], 5 / std::sqrt(7.5), 1e-5);
   };
-  check(read_npy_samples(c, file(rows, "new.npy")));
-  check(read_npy_samples(c, file(npz({{"x.npy", rows}}), "new.npz")));
+  check(read_npy_samples(c, learn_npy(c), file(rows, "new.npy")));
+  check(read_npy_samples(c, learn_npy(c), file(npz({{"x.npy", rows}}), "new.npz")));
   EXPECT_TRUE(is_npy(bytes(rows)));
   EXPECT_TRUE(is_npy(bytes(npz({{"x.npy", rows}}))));
   EXPECT_FALSE(is_npy(bytes("P5 ...")));
-  EXPECT_THROW(read_npy_samples(c, file(npy<float>("<f4", "(2, 3)", {1, 2, 3, 4, 5, 6}), "new.npy")), UserError);
-  EXPECT_THROW(read_npy_samples(c, file(npy<float>("<f4", "(4,)", {1, 2, 3, 4}), "new.npy")), UserError);
-  EXPECT_THROW(read_npy_samples(c, file(npy<float>("<f4", "(1, 2)", {1, NAN}), "new.npy")), UserError);
-  EXPECT_THROW(read_npy_samples(c, file(npz({{"z.npy", rows}}), "new.npz")), UserError);
+  EXPECT_THROW(read_npy_samples(c, learn_npy(c), file(npy<float>("<f4", "(2, 3)", {1, 2, 3, 4, 5, 6}), "new.npy")),
+               UserError);
+  EXPECT_THROW(read_npy_samples(c, learn_npy(c), file(npy<float>("<f4", "(4,)", {1, 2, 3, 4}), "new.npy")), UserError);
+  EXPECT_THROW(read_npy_samples(c, learn_npy(c), file(npy<float>("<f4", "(1, 2)", {1, NAN}), "new.npy")), UserError);
+  EXPECT_THROW(read_npy_samples(c, learn_npy(c), file(npz({{"z.npy", rows}}), "new.npz")), UserError);
   // Taken as they are: no arrays of training are asked for.
-  const Samples plain = read_npy_samples({.standardize = false}, file(rows, "new.npy"));
+  const Samples plain = read_npy_samples({.standardize = false}, {}, file(rows, "new.npy"));
   float first = 0;
   std::memcpy(&first, plain.bytes.data(), sizeof first);
   EXPECT_EQ(first, 4);

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "io/checksum.h"
 #include "io/fs.h"
 
 namespace lathe::io {
@@ -10,7 +11,6 @@ namespace lathe::io {
 namespace {
 
 constexpr std::string_view kFormat = "lathe-checkpoint";
-constexpr std::string_view kChecksumKey = ",\n  \"checksum\": \"";
 
 // nlohmann converts any number type silently; a size of 1.5 or -1 is damage.
 int64_t natural(const nlohmann::json& value) {
@@ -55,23 +55,15 @@ std::string to_json(const Manifest& m) {
   json["files"] = nlohmann::ordered_json::array();
   for (const ManifestFile& f : m.files)
     json["files"].push_back({{"name", f.name}, {"size", f.digest.size}, {"xxh3", f.digest.xxh3}});
-  std::string text;
   try {
-    text = json.dump(2);
+    return with_checksum(json.dump(2));
   } catch (const nlohmann::json::exception&) {
     throw UserError("checkpoint manifest: a string is not valid UTF-8");
   }
-  text.resize(text.size() - 2);  // "\n}"
-  const std::string checksum = hash_bytes(bytes_of(text));
-  return fmt::format("{}{}{}\"\n}}\n", text, kChecksumKey, checksum);
 }
 
 Manifest parse_manifest(std::string_view text) {
-  const size_t at = text.rfind(kChecksumKey);
-  LATHE_USER_CHECK(at != std::string_view::npos, "manifest has no checksum (cut off?)");
-  const std::string expected = hash_bytes(bytes_of(text.substr(0, at)));
-  LATHE_USER_CHECK(text.substr(at) == fmt::format("{}{}\"\n}}\n", kChecksumKey, expected),
-                   "manifest checksum mismatch: its content hashes to {}", expected);
+  check_checksum(text, "manifest");
   try {
     return from_json(nlohmann::json::parse(text));
   } catch (const nlohmann::json::exception& e) {

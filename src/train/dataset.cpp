@@ -12,6 +12,7 @@
 #include "data/synthetic.h"
 #include "data/text.h"
 #include "train/own_data.h"
+#include "train/preparation.h"
 #include "train/recipe_errors.h"
 #include "train/recipe_keys.h"
 
@@ -85,10 +86,22 @@ constexpr uint64_t kTextSeed = 0;
 constexpr const char* kTextName = "generated text";
 int64_t text_bytes(Split split) { return split == Split::train ? 1 << 20 : 1 << 17; }
 
-std::shared_ptr<const Source> open_files(const Recipe& r, Split split) {
+std::vector<std::string> folder_names(const Recipe& r) {
+  return r.data.source == "png" && r.data.target == "class" ? data::png_class_names(r.data.path)
+                                                            : std::vector<std::string>();
+}
+
+// `learned` gets what the files tell of their samples.
+std::shared_ptr<const Source> open_files(const Recipe& r, Split split, Preparation& learned) {
   const DataRecipe& d = r.data;
-  if (d.source == "csv") return data::load_csv(csv_config(d), split);
-  if (d.source == "npy") return data::load_npy(npy_config(r), split);
+  if (d.source == "csv") {
+    learned.table.emplace();
+    auto source = data::load_csv(csv_config(d), split, &*learned.table);
+    learned.names = learned.table->labels;
+    return source;
+  }
+  if (d.source == "npy") return data::load_npy(npy_config(r), split, &learned.numbers);
+  learned.names = folder_names(r);
   if (d.source == "png") return data::load_png_folder(png_config(r, split), split);
   if (d.source == "synthetic") return data::make_synthetic(synthetic_config(r, split));
   if (d.source == "text") {
@@ -117,8 +130,8 @@ data::SourceInfo describe_files(const Recipe& r, Split split) {
 }
 
 // The noise of test images is not that of training images.
-std::shared_ptr<const Source> open(const Recipe& r, Split split) {
-  auto source = open_files(r, split);
+std::shared_ptr<const Source> open(const Recipe& r, Split split, Preparation& learned) {
+  auto source = open_files(r, split, learned);
   if (r.data.target != "image") return source;
   return data::with_noise(std::move(source), r.data.noise, split == Split::train ? 0 : 1);
 }
@@ -167,14 +180,16 @@ Dataset open_dataset(const Recipe& r) {
   Dataset out;
   out.spec = describe_data(r);  // errors of the recipe come before anything is read
   located(r, [&] {
-    out.train = open(r, Split::train);
+    Preparation learned, again;
+    out.train = open(r, Split::train, learned);
+    out.preparation = std::make_shared<Preparation>(std::move(learned));
     out.resident_bytes = out.train->resident_bytes();
     out.train = first(out.train, taken(r, Split::train, out.train->size()));
     if (const int64_t held = held_out(r, out.train->size()); held > 0) {
       out.eval = data::subset(out.train, out.train->size() - held, held);
       out.train = data::subset(out.train, 0, out.train->size() - held);
     } else {
-      out.eval = open(r, Split::test);
+      out.eval = open(r, Split::test, again);
       out.resident_bytes += out.eval->resident_bytes();
       out.eval = first(out.eval, taken(r, Split::test, out.eval->size()));
     }
@@ -232,13 +247,13 @@ data::Samples read_idx_samples(const std::string& path, const Shape& sample) {
   return out;
 }
 
-data::Samples read_any(const Recipe& r, const TensorType& sample, const std::string& path) {
-  if (r.data.source == "csv") return data::read_csv_samples(csv_config(r.data), path);
+data::Samples read_any(const Recipe& r, const Preparation& known, const TensorType& sample, const std::string& path) {
+  if (known.table) return data::read_csv_samples(csv_config(r.data), *known.table, path);
   const std::vector<std::byte> start = data::read_start(path, 16).bytes;
   if (data::is_npy(start)) {
     // Numbers that no arrays of training tell the mean of are taken as they are.
     const bool plain = r.data.source != "npy";
-    return data::read_npy_samples(plain ? data::NpyConfig{.standardize = false} : npy_config(r), path);
+    return data::read_npy_samples(plain ? data::NpyConfig{.standardize = false} : npy_config(r), known.numbers, path);
   }
   const bool pixels = sample.dtype == DType::u8;
   LATHE_USER_CHECK(pixels, "{}: expected an .npy or .npz file with samples of {}, got something else", path,
@@ -258,18 +273,31 @@ data::Samples read_any(const Recipe& r, const TensorType& sample, const std::str
 
 }  // namespace
 
-data::Samples read_samples(const Recipe& r, const TensorType& sample, const std::string& path) {
-  data::Samples out = located(r, [&] { return read_any(r, sample, path); });
+Preparation learn_preparation(const Recipe& r) {
+  return located(r, [&] {
+    Preparation out;
+    if (r.data.source == "csv") {
+      out.table = data::learn_csv(csv_config(r.data));
+      out.names = out.table->labels;
+    } else if (r.data.source == "npy") {
+      out.numbers = data::learn_npy(npy_config(r));
+    } else {
+      out.names = folder_names(r);
+    }
+    return out;
+  });
+}
+
+data::Samples read_samples(const Recipe& r, const Preparation& known, const TensorType& sample,
+                           const std::string& path) {
+  data::Samples out = located(r, [&] { return read_any(r, known, sample, path); });
   LATHE_USER_CHECK(out.type == sample, "{}: expected samples of {}, as the net takes them, got {}", path,
                    to_string(sample), to_string(out.type));
   return out;
 }
 
 std::vector<std::string> class_names(const Recipe& r) {
-  if (r.data.target != "class") return {};
-  if (r.data.source == "csv") return data::csv_labels(csv_config(r.data));
-  if (r.data.source == "png") return data::png_class_names(r.data.path);
-  return {};
+  return r.data.target == "class" && r.data.source == "csv" ? learn_preparation(r).names : folder_names(r);
 }
 
 void check_fit(const Recipe& r, const DataSpec& spec) {

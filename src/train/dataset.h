@@ -10,6 +10,8 @@
 
 namespace lathe {
 
+struct Preparation;  // of samples (train/preparation.h)
+
 // Enough to build and plan every step.
 struct DataSpec {
   TensorType sample;                  // field 0: the image or the tokens
@@ -26,6 +28,7 @@ struct Dataset {                                    // Opened data.
   std::shared_ptr<const data::Source> train, eval;  // eval may be null
   DataSpec spec;                                    // of both
   int64_t resident_bytes = 0;                       // equals spec.resident_bytes
+  std::shared_ptr<const Preparation> preparation;   // null: the data are no files
 };
 
 Dataset open_dataset(const Recipe&);  // UserError as describe_data, or what reading found
@@ -35,10 +38,13 @@ Dataset open_dataset(const Recipe&);  // UserError as describe_data, or what rea
 // Exit::missing_input for missing files.
 DataSpec describe_data(const Recipe&);
 
+// From the training data, which are read where nothing less tells it.
+Preparation learn_preparation(const Recipe&);
+
 // Samples of another file for a net of this recipe, to be predicted, prepared as the recipe's own are: rows of a table
 // for csv; else arrays (.npy, .npz), images (.png, .pgm, .ppm) or IDX files. `sample`: what the net takes. UserError
-// with the file and what does not fit.
-data::Samples read_samples(const Recipe&, const TensorType& sample, const std::string& path);
+// with the file and what does not fit. No file but `path` is opened.
+data::Samples read_samples(const Recipe&, const Preparation&, const TensorType& sample, const std::string& path);
 // Of the classes, in their order, where the data have some: words or numbers of a column, or folders. Else empty.
 std::vector<std::string> class_names(const Recipe&);
 

@@ -7,8 +7,8 @@
 
 #include "io/png.h"
 #include "train/evaluation.h"
-#include "train/own_data.h"
 #include "train/pixels.h"
+#include "train/run_data.h"
 #include "train/run_dir.h"
 #include "train/sampling.h"
 #include "train/state.h"
@@ -168,24 +168,23 @@ std::vector<Prediction> predict(const std::string& run, const std::vector<std::s
   if (is_text_run(run, sets)) return continue_texts(run, inputs, sets, tokens.value_or(64), which);
   if (tokens) throw UserError(fmt::format("--tokens: {} writes no text; it is for text models only", run), Exit::usage);
   const Recipe r = load_run_recipe(run, sets);
-  const DataSpec spec = is_own_data(r) ? own_data_spec(r) : describe_data(r);
+  const auto [spec, preparation] = load_run_data(run, r);
   CompileOptions o;
   o.train = o.eval = false;
   o.predict = 1;
   const Compiled c = compile(r, spec, o);
   const size_t program = c.program("predict");
   const auto e = open_run(run, c, which);
-  const std::vector<std::string> names = class_names(r);
   std::vector<Prediction> out;
   for (const std::string& input : inputs) {
-    const data::Samples samples =
-        input.starts_with("test:") ? test_samples(input, *open_dataset(r).eval) : read_samples(r, spec.sample, input);
+    const data::Samples samples = input.starts_with("test:") ? test_samples(input, *open_dataset(r).eval)
+                                                             : read_samples(r, preparation, spec.sample, input);
     const auto bytes = static_cast<size_t>(spec.sample.bytes());
     for (size_t i = 0; i < samples.names.size(); ++i) {
       std::memcpy(e->staging(0, "x"), samples.bytes.data() + i * bytes, bytes);
       e->stage(program, 0);
       e->run(program, 0);
-      out.push_back(prediction_of(as_floats(e->result("logits")), c, names));
+      out.push_back(prediction_of(as_floats(e->result("logits")), c, preparation.names));
       out.back().input = samples.names[i];
     }
   }

@@ -2,14 +2,14 @@
 
 #include <cstring>
 
-#include "train/own_data.h"
+#include "train/run_data.h"
 
 namespace lathe {
 
 Predictor::Predictor(const std::string& run, const PredictorOptions& o) : batch_(o.batch) {
   LATHE_USER_CHECK(o.batch > 0, "Predictor: expected a batch of at least 1 sample, got {}", o.batch);
   const Recipe r = load_run_recipe(run, o.sets);
-  const DataSpec data = is_own_data(r) ? own_data_spec(r) : describe_data(r);
+  const DataSpec data = load_run_data(run, r).spec;
   CompileOptions options;
   options.train = options.eval = false;
   options.predict = o.batch;

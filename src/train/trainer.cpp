@@ -14,6 +14,7 @@
 #include "train/progress.h"
 #include "train/recipe_errors.h"
 #include "train/run_checkpoints.h"
+#include "train/run_data.h"
 #include "train/run_dir.h"
 #include "train/signals.h"
 #include "train/state.h"
@@ -55,6 +56,7 @@ class Trainer {
     restore();
     if (step_ >= c_.schedule.total_steps || monitor_.should_stop()) return nothing_to_do();
     replace_text(fs_, io::join_path(options_.out, "recipe.toml"), to_toml(c_.recipe));
+    keep_run_data();
     log_.emplace(fs_, options_.out, step_);
     progress_.note(fmt::format("{}: {} training samples, {} steps of {}, {} parameters, {} planned, device {}",
                                c_.recipe.name, c_.schedule.samples, c_.schedule.total_steps,
@@ -80,6 +82,14 @@ class Trainer {
   }
 
  private:
+  void keep_run_data() {
+    if (!dataset_.preparation) return;
+    if (!write_run_data(fs_, options_.out, {dataset_.spec, *dataset_.preparation}))
+      progress_.note(
+          fmt::format("warning: no {}, which would be too large: a prediction will ask for the data", kRunDataFile));
+    dataset_.preparation.reset();
+  }
+
   // What the device computed since the last checkpoint is gone; files are as they were. The step is the first that the
   // host did not see the end of.
   [[noreturn]] void lost(const DriverError& e) {

@@ -1,7 +1,7 @@
 // train: the loop. Steps, evaluation, checkpoints, signals, non-finite values, progress.
 //
-// A run directory holds recipe.toml (resolved), metrics.jsonl (deterministic: no times), checkpoints/, best/ (if
-// wanted), summary.json, report.html, TensorBoard events.
+// A run directory holds recipe.toml (resolved), data.json (what predictions need of the data), metrics.jsonl
+// (deterministic: no times), checkpoints/, best/ (if wanted), summary.json, report.html, TensorBoard events.
 #pragma once
 
 #include <functional>

@@ -37,8 +37,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
       const std::vector<std::span<std::byte>> spans(fields.begin(), fields.end());
       for (int64_t i = 0; i < source->size(); ++i) source->read(i, spans);
       // The same file as rows to predict, and as rows for a net that was trained on others.
-      const int64_t rows =
-          static_cast<int64_t>(data::read_csv_samples({.path = path, .values = values}, path).names.size());
+      const auto rows_of = [&](const std::string& trained_on) {
+        const data::CsvConfig c{.path = trained_on, .values = values};
+        return static_cast<int64_t>(data::read_csv_samples(c, data::learn_csv(c), path).names.size());
+      };
+      const int64_t rows = rows_of(path);
       if (rows < source->size()) std::abort();
       static const std::string other = [] {
         std::string name = path + ".other";
@@ -47,7 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
         std::fclose(o);
         return name;
       }();
-      data::read_csv_samples({.path = other, .values = values}, path);
+      rows_of(other);
     } catch (const UserError& error) {
       if (error.exit_code() != Exit::bad_data && error.exit_code() != Exit::bad_recipe) std::abort();
     }
