@@ -5,6 +5,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "base/checked.h"
 #include "io/png.h"
 #include "train/evaluation.h"
 #include "train/pixels.h"
@@ -161,6 +162,67 @@ Prediction prediction_of(std::span<const float> output, const Compiled& c, const
   return p;
 }
 
+constexpr int64_t kMostAtOnce = 64;  // more make predictions no faster
+
+// For so many samples: with a batch as evaluation has it, smaller where memory asks for it.
+Compiled compile_prediction(const Recipe& r, const DataSpec& spec, int64_t samples) {
+  CompileOptions o;
+  o.train = o.eval = false;
+  const int64_t evaluated = r.train.eval_batch > 0 ? r.train.eval_batch : r.train.batch_size;
+  for (o.predict = std::min({samples, evaluated, kMostAtOnce});; o.predict = ceil_div(o.predict, 2)) {
+    try {
+      return compile(r, spec, o);
+    } catch (const DeviceError&) {
+      if (o.predict == 1) throw;
+    }
+  }
+}
+
+// Collects samples and computes with as many at once as its Program takes; what is left of the last batch is computed,
+// too, and thrown away.
+class BatchOfPredictions {
+ public:
+  BatchOfPredictions(const std::string& run, const Recipe& r, const RunData& data, int64_t samples, Which which,
+                     std::vector<Prediction>& out)
+      : names_(data.preparation.names),
+        out_(out),
+        c_(compile_prediction(r, data.spec, samples)),
+        program_(c_.program("predict")),
+        bytes_(static_cast<size_t>(data.spec.sample.bytes())),
+        executor_(open_run(run, c_, which)) {
+    for (const Port& p : c_.set.programs[program_].inputs)
+      if (p.name == "x") batch_ = static_cast<size_t>(p.type.bytes()) / bytes_;
+    std::memset(executor_->staging(0, "x"), 0, batch_ * bytes_);
+  }
+
+  void add(const data::Samples& samples, size_t index) {
+    std::memcpy(executor_->staging(0, "x") + waiting_.size() * bytes_, samples.bytes.data() + index * bytes_, bytes_);
+    waiting_.push_back(samples.names[index]);
+    if (waiting_.size() == batch_) finish();
+  }
+
+  void finish() {
+    if (waiting_.empty()) return;
+    executor_->stage(program_, 0);
+    executor_->run(program_, 0);
+    const std::span<const float> outputs = as_floats(executor_->result("logits"));
+    const size_t each = outputs.size() / batch_;
+    for (size_t i = 0; i < waiting_.size(); ++i) {
+      out_.push_back(prediction_of(outputs.subspan(i * each, each), c_, names_));
+      out_.back().input = std::move(waiting_[i]);
+    }
+    waiting_.clear();
+  }
+
+ private:
+  const std::vector<std::string>& names_;
+  std::vector<Prediction>& out_;
+  const Compiled c_;
+  size_t program_, bytes_, batch_ = 0;
+  std::unique_ptr<Executor> executor_;
+  std::vector<std::string> waiting_;  // names of the samples that are staged
+};
+
 }  // namespace
 
 std::vector<Prediction> predict(const std::string& run, const std::vector<std::string>& inputs,
@@ -168,26 +230,20 @@ std::vector<Prediction> predict(const std::string& run, const std::vector<std::s
   if (is_text_run(run, sets)) return continue_texts(run, inputs, sets, tokens.value_or(64), which);
   if (tokens) throw UserError(fmt::format("--tokens: {} writes no text; it is for text models only", run), Exit::usage);
   const Recipe r = load_run_recipe(run, sets);
-  const auto [spec, preparation] = load_run_data(run, r);
-  CompileOptions o;
-  o.train = o.eval = false;
-  o.predict = 1;
-  const Compiled c = compile(r, spec, o);
-  const size_t program = c.program("predict");
-  const auto e = open_run(run, c, which);
+  const RunData data = load_run_data(run, r);
+  const auto read = [&](const std::string& input) {
+    return input.starts_with("test:") ? test_samples(input, *open_dataset(r).eval)
+                                      : read_samples(r, data.preparation, data.spec.sample, input);
+  };
   std::vector<Prediction> out;
+  std::optional<BatchOfPredictions> batch;
   for (const std::string& input : inputs) {
-    const data::Samples samples = input.starts_with("test:") ? test_samples(input, *open_dataset(r).eval)
-                                                             : read_samples(r, preparation, spec.sample, input);
-    const auto bytes = static_cast<size_t>(spec.sample.bytes());
-    for (size_t i = 0; i < samples.names.size(); ++i) {
-      std::memcpy(e->staging(0, "x"), samples.bytes.data() + i * bytes, bytes);
-      e->stage(program, 0);
-      e->run(program, 0);
-      out.push_back(prediction_of(as_floats(e->result("logits")), c, preparation.names));
-      out.back().input = samples.names[i];
-    }
+    const data::Samples samples = read(input);
+    // Each of the other inputs has a sample at least.
+    if (!batch) batch.emplace(run, r, data, static_cast<int64_t>(samples.names.size() + inputs.size() - 1), which, out);
+    for (size_t i = 0; i < samples.names.size(); ++i) batch->add(samples, i);
   }
+  if (batch) batch->finish();
   return out;
 }
 

@@ -177,6 +177,32 @@ TEST_F(PredictWithoutData, Texts) {
   expect_equal(predictions({prompt}), files);
 }
 
+// Samples of all inputs are computed with in batches: 7 of 4 at once here, the last one with a gap.
+TEST_F(PredictWithoutData, ManyRowsAreAsEachByItself) {
+  write("data/t.csv", table(false));
+  train_run("/t.csv\"\nsource = \"csv\"\ntarget = \"value\"\nignore = \"id\"");
+  std::vector<std::string> inputs;
+  std::vector<Prediction> each;
+  for (const int rows : {9, 1, 13, 2}) {
+    std::string text = "size,colour\n";
+    for (int i = 0; i < rows; ++i) text += std::to_string(rows + 0.3 * i) + (i % 2 ? ",blue\n" : ",caf\xe9\n");
+    inputs.push_back(write("new" + std::to_string(rows) + ".csv", text));
+    std::string first = "size,colour\n";
+    for (size_t line = first.size(); line < text.size();) {
+      const size_t end = text.find('\n', line) + 1;
+      each.push_back(predictions({write("one.csv", first + text.substr(line, end - line))}).at(0));
+      line = end;
+    }
+  }
+  const std::vector<Prediction> all = predictions(inputs);
+  ASSERT_EQ(all.size(), 25u);
+  ASSERT_EQ(each.size(), 25u);
+  for (size_t i = 0; i < all.size(); ++i) EXPECT_NEAR(all[i].values.at(0), each[i].values.at(0), 1e-4) << i;
+  EXPECT_GT(std::abs(all[0].values[0] - all[1].values[0]), 1e-2);  // rows differ by more than that
+  EXPECT_EQ(all[9].input, inputs[1] + ":2");
+  EXPECT_EQ(all[24].input, inputs[3] + ":3");
+}
+
 TEST_F(PredictWithoutData, FilesThatDoNotFitTheRecipeAreRefused) {
   write("data/t.csv", table(false));
   train_run("/t.csv\"\nsource = \"csv\"\ntarget = \"value\"\nignore = \"id\"");
