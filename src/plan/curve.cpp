@@ -33,16 +33,21 @@ std::vector<CurvePoint> memory_curve(const std::vector<Graph>& graphs, const Tar
   LATHE_CHECK(!graphs.empty() && points > 1 && rates.flops > 0 && rates.bytes > 0);
   Drafts all = make_drafts(graphs, target, table, options);
   const int64_t whole = arena_bytes(all.drafts, target);
-  std::vector<CurvePoint> out{curve_point(all, target, rates, whole)};
+  std::vector<CurvePoint> found{curve_point(all, target, rates, whole)};
   BudgetFitter fitter(all, target);
   const int64_t smallest = fitter.smallest();
   for (int i = 1; i < points; ++i) {
     const int64_t budget = whole - (whole - smallest) * i / (points - 1);
     auto fitting = fitter.fit(budget);
     LATHE_CHECK(fitting, "a budget of {} bytes, where {} can be met", budget, smallest);
-    CurvePoint p = curve_point(*fitting, target, rates, budget);
-    if (p.arena_bytes < out.back().arena_bytes) out.push_back(p);
+    found.push_back(curve_point(*fitting, target, rates, budget));
   }
+  // Those that no other one beats in both, from much memory to little.
+  std::ranges::stable_sort(found, [](const CurvePoint& a, const CurvePoint& b) { return a.arena_bytes < b.arena_bytes; });
+  std::vector<CurvePoint> out;
+  for (CurvePoint& p : found)
+    if (out.empty() || (p.arena_bytes > out.back().arena_bytes && p.seconds < out.back().seconds)) out.push_back(p);
+  std::ranges::reverse(out);
   return out;
 }
 

@@ -170,6 +170,23 @@ TEST(Recompute, TwentyThousandNodesDoNotExplode) {
   EXPECT_LT(seconds, 10.0);
 }
 
+// Where packing loses bytes for some reruns, the plan must not fall to the smallest one.
+TEST(Recompute, NoBudgetIsMuchDearerThanASmallerOne) {
+  for (const Graph& g : {conv_step(4, 16, 8, 6), conv_step(8, 12, 16, 9), mlp_step(64, {96, 200, 64, 128, 80, 32})}) {
+    const int64_t whole = plan({g}, {}, plain_table()).arena_bytes, least = smallest_of(g, plain_table());
+    double cheapest = 0;  // of the smaller ones
+    for (int i = 0; i <= 40; ++i) {
+      const int64_t budget = least + (whole - least) * i / 40;
+      const ProgramSet set = plan({g}, {}, plain_table(), {.budget = budget});
+      const double more = recomputed(set.programs[0]).flops;
+      if (i > 0) {
+        EXPECT_LE(more, 2.5 * cheapest) << budget << " bytes, " << i;
+      }
+      cheapest = i == 0 ? more : std::min(cheapest, more);
+    }
+  }
+}
+
 TEST(Recompute, SameGraphSamePlan) {
   const Graph g = conv_step(4, 16, 8, 6);
   const ProgramSet free = plan({g}, {}, plain_table());
