@@ -148,15 +148,13 @@ class ArraySource final : public Source {
       check_classes(as_array<uint8_t>(y_), classes_, fields_[1].type.numel(), "classes of pixels");
     if (target_ != Target::value) return;
     const std::span<const float> values = as_array<float>(y_);
-    double sum = 0, squares = 0;
+    Moments moments;
     for (size_t i = 0; i < values.size(); ++i) {
       const double v = values[i];
       LATHE_USER_CHECK(std::isfinite(v), "array_source: expected finite values, number {} is none", i);
-      sum += v;
-      squares += v * v;
+      moments.add(v);
     }
-    const auto n = static_cast<double>(values.size());
-    units_ = {sum / n, deviation(sum, squares, n)};
+    units_ = {moments.mean(), moments.deviation()};
   }
 
   std::span<const std::byte> x_, y_;

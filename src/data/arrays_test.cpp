@@ -78,6 +78,8 @@ TEST(Arrays, ValuesAreStandardised) {
   EXPECT_EQ(sample[1], 6);
   EXPECT_NEAR(target[0] * u.scale + u.mean, 10, 1e-4);
   EXPECT_NEAR(target[1] * u.scale + u.mean, 70, 1e-4);
+  const auto small = array_source(x, {2}, ArrayTarget::values(std::vector<float>{1e-7f, 2e-7f, 3e-7f}));
+  EXPECT_NEAR(small->target_units().scale, 1e-7 * std::sqrt(2.0 / 3), 1e-13);
   // All equal: no division by nothing.
   EXPECT_EQ(array_source(x, {2}, ArrayTarget::values(std::vector<float>{7, 7, 7}))->target_units().scale, 1);
 }

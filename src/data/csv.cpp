@@ -48,7 +48,8 @@ struct Column {
   Kind kind = Kind::number;
   std::string name;
   std::map<std::string, int64_t, std::less<>> words;  // to their place among the column's features
-  double sum = 0, squares = 0, mean = 0, scale = 1;
+  Moments moments;
+  double mean = 0, scale = 1;
   int64_t first_feature = 0;
 };
 
@@ -73,24 +74,21 @@ class Schema {
   Schema(const CsvConfig& c, std::string_view text) : c_(c) {
     bool first = true;
     int64_t row = 0;
-    double sum = 0, squares = 0;
+    Moments targets;
     for_each_row(text, c.path, [&](int64_t line, std::span<const std::string_view> cells) {
       if (std::exchange(first, false) && start(line, cells)) return;
       if (c_.test_path.empty() && row++ % kTestEvery == kTestEvery - 1) return;
       if (rows_++ == 0) choose_kinds(line, cells);
       for (size_t i = 0; i < columns_.size(); ++i) learn(columns_[i], line, cells[i]);
       if (!c_.values) return;
-      const double v = number(columns_[label_], c_.path, line, cells[label_]);
-      sum += v;
-      squares += v * v;
+      targets.add(number(columns_[label_], c_.path, line, cells[label_]));
     });
     LATHE_USER_CHECK(rows_ > 0, "{}: no rows", c.path);
-    const auto n = static_cast<double>(rows_);
-    for (Column& column : columns_) finish(column, n);
+    for (Column& column : columns_) finish(column);
     LATHE_USER_CHECK(features_ > 0, "{}: no column is left for features", c.path);
     if (c_.values) {
-      units_.mean = sum / n;
-      units_.scale = deviation(sum, squares, n);
+      units_.mean = targets.mean();
+      units_.scale = targets.deviation();
     }
     int64_t next = 0;
     for (auto& [name, index] : labels_) index = next++;
@@ -141,16 +139,31 @@ class Schema {
   template <class F>
   void for_rows(std::string_view text, const std::string& name, Split split, F&& f) const {
     const bool own_file = !c_.test_path.empty();
+    if (own_file && split == Split::test) return for_placed_rows(text, name, true, std::forward<F>(f));
     bool first = true;
     int64_t row = 0;
     for_each_row(text, name, [&](int64_t line, std::span<const std::string_view> cells) {
-      if (std::exchange(first, false)) {
-        LATHE_USER_CHECK(cells.size() == columns_.size(), "{}:{}: expected {} columns as in {}, got {}", name, line,
-                         columns_.size(), c_.path, cells.size());
-        if (header_) return;
-      }
+      if (std::exchange(first, false) && header_) return;
       const bool test = row++ % kTestEvery == kTestEvery - 1;
       if (own_file || test == (split == Split::test)) f(line, cells);
+    });
+  }
+
+  // Rows of another file, whose columns may stand elsewhere: f(line, cells), the cells in the order of the training
+  // file, empty where the file has none. `labelled`: it must have the column to predict.
+  template <class F>
+  void for_placed_rows(std::string_view text, const std::string& name, bool labelled, F&& f) const {
+    std::vector<size_t> places;
+    std::vector<std::string_view> placed(columns_.size());
+    for_each_row(text, name, [&](int64_t line, std::span<const std::string_view> cells) {
+      if (places.empty()) {
+        bool header = false;
+        places = places_in(name, line, cells, labelled, header);
+        if (header) return;
+      }
+      for (size_t i = 0; i < places.size(); ++i)
+        placed[i] = places[i] == kNowhere ? std::string_view() : cells[places[i]];
+      f(line, std::span<const std::string_view>(placed));
     });
   }
 
@@ -158,8 +171,7 @@ class Schema {
     for (size_t i = 0; i < columns_.size(); ++i) {
       const Column& column = columns_[i];
       float* to = out + column.first_feature;
-      if (column.kind == Column::Kind::number)
-        *to = static_cast<float>((number(column, name, line, cells[i]) - column.mean) / column.scale);
+      if (column.kind == Column::Kind::number) *to = standard(column, name, line, cells[i], column.mean, column.scale);
       if (column.kind != Column::Kind::words) continue;
       std::fill_n(to, column.words.size(), 0.0f);
       // A word that training did not have is none of them.
@@ -167,26 +179,27 @@ class Schema {
     }
   }
 
-  // For each column its place in a row of another file, whose first row this is; kNowhere: it is not there. `header`:
-  // the row has names.
+  // For each column its place in a row of another file, whose first row this is; kNowhere: it is not there, as the
+  // column to predict may be unless `labelled`. `header`: the row has names.
   std::vector<size_t> places_in(const std::string& name, int64_t line, std::span<const std::string_view> row,
-                                bool& header) const {
+                                bool labelled, bool& header) const {
     header = header_ && (c_.header == "yes" || std::ranges::none_of(row, is_number_cell));
     const size_t all = columns_.size();
     std::vector<size_t> places(all, kNowhere);
-    for (const bool labelled : {true, false}) {
-      if (row.size() != (labelled ? all : all - 1)) continue;
+    for (const bool whole : {true, false}) {
+      if (row.size() != (whole ? all : all - 1) || (labelled && !whole)) continue;
       size_t next = 0;
       bool same = true;
       for (size_t i = 0; i < all; ++i) {
-        if (i == label_ && !labelled) continue;
+        if (i == label_ && !whole) continue;
         same = same && (!header || column_name(row[next]) == columns_[i].name);
         places[i] = next++;
       }
       if (same) return places;
     }
-    LATHE_USER_CHECK(header, "{}:{}: expected {} columns as in {}, or {} without {}, got {}", name, line, all, c_.path,
-                     all - 1, columns_[label_].name, row.size());
+    LATHE_USER_CHECK(header, "{}:{}: expected {} columns as in {}{}, got {}", name, line, all, c_.path,
+                     labelled ? std::string() : fmt::format(", or {} without {}", all - 1, columns_[label_].name),
+                     row.size());
     std::ranges::fill(places, kNowhere);
     for (size_t k = 0; k < row.size(); ++k) {
       const auto found = std::ranges::find(columns_, column_name(row[k]), &Column::name);
@@ -197,14 +210,14 @@ class Schema {
       place = k;
     }
     for (size_t i = 0; i < all; ++i)
-      LATHE_USER_CHECK(places[i] != kNowhere || !is_feature(columns_[i]),
+      LATHE_USER_CHECK(places[i] != kNowhere || !(is_feature(columns_[i]) || (labelled && i == label_)),
                        "{}:{}: expected a column {} as in {}, got none of that name", name, line, columns_[i].name,
                        c_.path);
     return places;
   }
 
   float target_of(const std::string& name, int64_t line, std::span<const std::string_view> cells) const {
-    return static_cast<float>((number(columns_[label_], name, line, cells[label_]) - units_.mean) / units_.scale);
+    return standard(columns_[label_], name, line, cells[label_], units_.mean, units_.scale);
   }
 
   int32_t label_of(const std::string& name, int64_t line, std::span<const std::string_view> cells) const {
@@ -283,11 +296,18 @@ class Schema {
     return *value;
   }
 
+  float standard(const Column& column, const std::string& name, int64_t line, std::string_view cell, double mean,
+                 double scale) const {
+    const auto value = static_cast<float>((number(column, name, line, cell) - mean) / scale);
+    LATHE_USER_CHECK(std::isfinite(value),
+                     "{}:{}: column {}: expected a number near those of training ({} +- {}), got {}", name, line,
+                     column.name, mean, scale, shown_cell(cell));
+    return value;
+  }
+
   void learn(Column& column, int64_t line, std::string_view cell) {
     if (column.kind == Column::Kind::number) {
-      const double v = number(column, c_.path, line, cell);
-      column.sum += v;
-      column.squares += v * v;
+      column.moments.add(number(column, c_.path, line, cell));
     } else if (column.kind == Column::Kind::words) {
       column.words.emplace(cell, 0);
       LATHE_USER_CHECK(column.words.size() <= kMaxCsvWords,
@@ -305,13 +325,13 @@ class Schema {
     }
   }
 
-  void finish(Column& column, double n) {
+  void finish(Column& column) {
     column.first_feature = features_;
     if (column.kind == Column::Kind::number) {
       ++features_;
       if (!c_.standardize) return;
-      column.mean = column.sum / n;
-      column.scale = deviation(column.sum, column.squares, n);
+      column.mean = column.moments.mean();
+      column.scale = column.moments.deviation();
     } else if (column.kind == Column::Kind::words) {
       int64_t place = 0;
       for (auto& [word, index] : column.words) index = place++;
@@ -404,18 +424,9 @@ Samples read_csv_samples(const CsvConfig& c, const CsvSchema& known, const std::
   const std::vector<std::byte> own = read_file(path, kMaxCsvBytes);
   const Schema schema(c, known);
   Samples out{{DType::f32, schema.shape()}, {}, {}};
-  std::vector<size_t> places;
-  std::vector<std::string_view> row;
   std::vector<float> features(static_cast<size_t>(schema.features()));
-  for_each_row(as_csv_text(own), path, [&](int64_t line, std::span<const std::string_view> cells) {
-    if (places.empty()) {
-      bool header = false;
-      places = schema.places_in(path, line, cells, header);
-      row.resize(places.size());
-      if (header) return;
-    }
-    for (size_t i = 0; i < places.size(); ++i) row[i] = places[i] == kNowhere ? std::string_view() : cells[places[i]];
-    schema.fill(path, line, row, features.data());
+  schema.for_placed_rows(as_csv_text(own), path, false, [&](int64_t line, std::span<const std::string_view> cells) {
+    schema.fill(path, line, cells, features.data());
     const auto bytes = std::as_bytes(std::span(features));
     out.bytes.insert(out.bytes.end(), bytes.begin(), bytes.end());
     out.names.push_back(fmt::format("{}:{}", path, line));

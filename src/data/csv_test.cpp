@@ -1,5 +1,6 @@
 #include "data/csv.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -122,6 +123,69 @@ TEST_F(Csv, LabelsAreNumberedByTheirSizeAndTestRowsHaveTheirFile) {
   EXPECT_EQ(label, 0);
   EXPECT_EQ(features(*test, 0, nullptr, &label), (std::vector<float>{4, 3, 2, 1}));
   EXPECT_EQ(label, 1);
+}
+
+TEST_F(Csv, ColumnsOfAnyScaleAreStandardised) {
+  std::string text = "far,small,same,y\n";
+  constexpr int kRows = 50;
+  for (int i = 0; i < kRows; ++i) text += fmt::format("{},{}e-7,0.1,{}e-9\n", 1000000000 + 2 * i, i % 7, 100 + i % 5);
+  const CsvConfig c{.path = file(text), .test_path = file("far,small,same,y\n1e38,1,0,0\n", "t.csv"), .values = true};
+  const auto train = load_csv(c, Split::train);
+  ASSERT_EQ(train->size(), kRows);
+  double sum[4] = {}, squares[4] = {};
+  for (int64_t i = 0; i < kRows; ++i) {
+    float target = 0;
+    auto x = features(*train, i, &target);
+    ASSERT_EQ(x.size(), 3u);
+    EXPECT_EQ(x[2], 0) << "a constant is not divided by nothing";
+    x.push_back(target);
+    for (size_t k = 0; k < 4; ++k) {
+      sum[k] += x[k];
+      squares[k] += double{x[k]} * x[k];
+    }
+  }
+  for (const size_t k : {0, 1, 3}) {
+    EXPECT_NEAR(sum[k] / kRows, 0, 1e-6) << k;
+    EXPECT_NEAR(squares[k] / kRows, 1, 1e-5) << k;
+  }
+  EXPECT_NEAR(train->target_units().mean, 102e-9, 1e-15);
+  EXPECT_NEAR(train->target_units().scale, std::sqrt(2.0) * 1e-9, 1e-15);
+  EXPECT_EQ(learn_csv(c).columns[2].scale, 1);
+  EXPECT_EQ(error_of(c, Split::test), "");
+  file("far,small,same,y\n1,1e38,0,0\n", "t.csv");
+  EXPECT_NE(error_of(c, Split::test).find("t.csv:2: column small: expected a number near those of training"),
+            std::string::npos);
+}
+
+TEST_F(Csv, TestColumnsGoByTheirNames) {
+  const std::string path = file("a,kind,id,b,y\n1,odd,p,10,5\n2,even,q,20,6\n3,odd,r,30,7\n");
+  const auto config = [&](const std::string& test, const char* header = "auto") {
+    return CsvConfig{.path = path,
+                     .test_path = file(test, "t.csv"),
+                     .header = header,
+                     .ignore = "id",
+                     .values = true,
+                     .standardize = false};
+  };
+  for (const char* test : {"a,kind,id,b,y\n2,even,s,30,6\n", "y;b;kind;id;a\n6;30;even;s;2\n",
+                           "kind,y,a,b\neven,6,2,30\n", "2,even,s,30,6\n"}) {
+    const auto source = load_csv(config(test), Split::test);
+    ASSERT_EQ(source->size(), 1) << test;
+    float target = 0;
+    EXPECT_EQ(features(*source, 0, &target), (std::vector<float>{2, 1, 0, 30})) << test;
+    EXPECT_EQ(target, 0) << test;
+  }
+  const auto refused = [&](const CsvConfig& c, const std::string& part) {
+    const std::string text = error_of(c, Split::test);
+    EXPECT_NE(text.find(part), std::string::npos) << text << "\nwanted: " << part;
+  };
+  refused(config("kind,y,a\neven,6,2\n"), "t.csv:1: expected a column b as in " + path);
+  refused(config("a,kind,id,b\n2,even,s,30\n"), "t.csv:1: expected a column y as in " + path);
+  refused(config("a,kind,id,c,y\n2,even,s,30,6\n"), "t.csv:1: column \"c\" is none of " + path);
+  refused(config("a,kind,id,b,a\n2,even,s,30,6\n"), "t.csv:1: column \"a\" is there twice");
+  refused(config("2,even,s,30\n"), "t.csv:1: expected 5 columns as in " + path + ", got 4");
+  refused(config("2,even,s,30,6\n", "yes"), "t.csv:1: column \"2\" is none of");
+  refused(config("a,kind,id,b,y\n"), "no test rows");
 }
 
 TEST_F(Csv, ErrorsNameFileLineAndColumn) {

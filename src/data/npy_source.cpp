@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "data/file.h"
 #include "data/moments.h"
@@ -72,18 +73,13 @@ Choice choose(int64_t all, bool every, Split split) {
 
 // Of the columns of x [N, ...] over the chosen samples; with one column, over all numbers.
 NpyScaling moments(const NpyArray& a, const Choice& choice, int64_t width, int64_t columns) {
-  std::vector<double> sum(static_cast<size_t>(columns)), squares = sum;
+  std::vector<Moments> of(static_cast<size_t>(columns));
   for (int64_t i = 0; i < choice.count; ++i)
-    for (int64_t k = 0; k < width; ++k) {
-      const double v = a.at(choice(i) * width + k);
-      sum[static_cast<size_t>(k % columns)] += v;
-      squares[static_cast<size_t>(k % columns)] += v * v;
-    }
+    for (int64_t k = 0; k < width; ++k) of[static_cast<size_t>(k % columns)].add(a.at(choice(i) * width + k));
   NpyScaling m;
-  const auto n = static_cast<double>(choice.count * (width / columns));
-  for (size_t k = 0; k < sum.size(); ++k) {
-    m.mean.push_back(sum[k] / n);
-    m.scale.push_back(deviation(sum[k], squares[k], n));
+  for (const Moments& column : of) {
+    m.mean.push_back(column.mean());
+    m.scale.push_back(column.deviation());
   }
   return m;
 }

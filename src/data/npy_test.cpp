@@ -235,6 +235,27 @@ TEST_F(Npy, AFolderHasNumbersValuesAndTokens) {
   EXPECT_THROW(load_npy({.path = folder_.native(), .classes = 2, .vocab = 14}, Split::test), Misfit);
 }
 
+TEST_F(Npy, NumbersOfAnyScaleAreStandardised) {
+  std::vector<double> x, y;
+  for (int i = 0; i < 10; ++i) {
+    x.insert(x.end(), {1e9 + 2 * i, 1e-7 * i, 0.1});
+    y.push_back(1e-7 * i);
+  }
+  file(npy<double>("<f8", "(10, 3)", x), "x.npy");
+  file(npy<double>("<f8", "(10,)", y), "y.npy");
+  const auto test = load_npy({.path = folder_.native(), .target = Target::value}, Split::test);
+  float row[3], target = 0;
+  const std::span<std::byte> spans[] = {std::as_writable_bytes(std::span(row)),
+                                        std::as_writable_bytes(std::span(&target, 1))};
+  test->read(1, spans);
+  // As 0 1 2 3 5 6 7 8 and 9.
+  EXPECT_NEAR(row[0], 5 / std::sqrt(7.5), 1e-5);
+  EXPECT_NEAR(row[1], 5 / std::sqrt(7.5), 1e-5);
+  EXPECT_EQ(row[2], 0);
+  EXPECT_NEAR(target, 5 / std::sqrt(7.5), 1e-5);
+  EXPECT_NEAR(test->target_units().scale, 1e-7 * std::sqrt(7.5), 1e-13);
+}
+
 TEST_F(Npy, TheNumberThatIsNoneIsNamed) {
   std::vector<double> numbers(40, 1.0);
   file(npy<uint8_t>("|u1", "(10,)", {0, 1, 0, 1, 0, 1, 0, 1, 0, 1}), "y.npy");
