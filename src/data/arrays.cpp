@@ -148,13 +148,13 @@ class ArraySource final : public Source {
       check_classes(as_array<uint8_t>(y_), classes_, fields_[1].type.numel(), "classes of pixels");
     if (target_ != Target::value) return;
     const std::span<const float> values = as_array<float>(y_);
-    Moments moments;
+    Moments all;
     for (size_t i = 0; i < values.size(); ++i) {
       const double v = values[i];
       LATHE_USER_CHECK(std::isfinite(v), "array_source: expected finite values, number {} is none", i);
-      moments.add(v);
+      all.add(v);
     }
-    units_ = {moments.mean(), moments.deviation()};
+    units_ = {all.mean(), all.deviation()};
   }
 
   std::span<const std::byte> x_, y_;

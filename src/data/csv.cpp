@@ -37,8 +37,20 @@ std::optional<double> number_of(std::string_view cell) {
   return value;
 }
 
-std::string_view as_csv_text(const std::vector<std::byte>& bytes) {
+bool has_decimal_comma(std::string_view cell) {
+  const size_t comma = cell.find(',');
+  if (comma == cell.npos || cell.find('.') != cell.npos) return false;
+  std::string pointed(cell);
+  pointed[comma] = '.';
+  return number_of(pointed).has_value();
+}
+
+// The bytes of a file as the text that they must be.
+std::string_view as_csv_text(const std::vector<std::byte>& bytes, const std::string& name) {
   std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  // Archives, arrays and images have a zero among their first bytes, as has text of 16 bits.
+  LATHE_USER_CHECK(text.substr(0, 4096).find('\0') == text.npos && !text.starts_with("\x89PNG"),
+                   "{}: expected a table (csv) as UTF-8 text, got a file that is not text", name);
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   return text;
 }
@@ -48,6 +60,7 @@ struct Column {
   Kind kind = Kind::number;
   std::string name;
   std::map<std::string, int64_t, std::less<>> words;  // to their place among the column's features
+  std::string first_word;                             // of the training rows
   Moments moments;
   double mean = 0, scale = 1;
   int64_t first_feature = 0;
@@ -280,8 +293,21 @@ class Schema {
   void choose_kinds(int64_t line, std::span<const std::string_view> cells) {
     first_line_ = line;
     for (size_t i = 0; i < columns_.size(); ++i)
-      if (columns_[i].kind == Column::Kind::number && !cells[i].empty() && !number_of(cells[i]))
+      if (columns_[i].kind == Column::Kind::number && !cells[i].empty() && !number_of(cells[i])) {
         columns_[i].kind = Column::Kind::words;
+        columns_[i].first_word = cells[i];
+      }
+  }
+
+  // Numbers that begin with a cell that is none are no words: each of them would become a feature.
+  void check_words(const Column& column) const {
+    const auto numbers = std::ranges::count_if(
+        column.words, [](const auto& w) { return is_number_cell(w.first) || has_decimal_comma(w.first); });
+    LATHE_USER_CHECK(
+        2 * static_cast<size_t>(numbers) < column.words.size(),
+        "{}:{}: column {}: expected a number as in other rows, or words in most of them, got {}; {}", c_.path,
+        first_line_, column.name, shown_cell(column.first_word),
+        has_decimal_comma(column.first_word) ? "write decimals with a point" : "data.ignore leaves columns out");
   }
 
   double number(const Column& column, const std::string& name, int64_t line, std::string_view cell) const {
@@ -310,6 +336,7 @@ class Schema {
       column.moments.add(number(column, c_.path, line, cell));
     } else if (column.kind == Column::Kind::words) {
       column.words.emplace(cell, 0);
+      if (column.words.size() > kMaxCsvWords) check_words(column);
       LATHE_USER_CHECK(column.words.size() <= kMaxCsvWords,
                        "{}:{}: column {}: expected numbers, or at most {} different words, got one more ({}); "
                        "data.ignore leaves columns out",
@@ -333,6 +360,7 @@ class Schema {
       column.mean = column.moments.mean();
       column.scale = column.moments.deviation();
     } else if (column.kind == Column::Kind::words) {
+      check_words(column);
       int64_t place = 0;
       for (auto& [word, index] : column.words) index = place++;
       features_ += place;
@@ -405,19 +433,19 @@ class CsvSource final : public Source {
 
 std::unique_ptr<Source> load_csv(const CsvConfig& c, Split split, CsvSchema* learned) {
   const std::vector<std::byte> train = read_file(c.path, kMaxCsvBytes, fetch_hint(c.path));
-  const Schema schema(c, as_csv_text(train));
+  const Schema schema(c, as_csv_text(train, c.path));
   if (learned) *learned = schema.learned();
   if (split == Split::train || c.test_path.empty())
-    return std::make_unique<CsvSource>(schema, c, as_csv_text(train), c.path, split);
+    return std::make_unique<CsvSource>(schema, c, as_csv_text(train, c.path), c.path, split);
   const std::vector<std::byte> test = read_file(c.test_path, kMaxCsvBytes, fetch_hint(c.test_path));
-  return std::make_unique<CsvSource>(schema, c, as_csv_text(test), c.test_path, split);
+  return std::make_unique<CsvSource>(schema, c, as_csv_text(test, c.test_path), c.test_path, split);
 }
 
 SourceInfo describe_csv(const CsvConfig& c, Split split) { return info_of(*load_csv(c, split)); }
 
 CsvSchema learn_csv(const CsvConfig& c) {
   const std::vector<std::byte> train = read_file(c.path, kMaxCsvBytes, fetch_hint(c.path));
-  return Schema(c, as_csv_text(train)).learned();
+  return Schema(c, as_csv_text(train, c.path)).learned();
 }
 
 Samples read_csv_samples(const CsvConfig& c, const CsvSchema& known, const std::string& path) {
@@ -425,12 +453,13 @@ Samples read_csv_samples(const CsvConfig& c, const CsvSchema& known, const std::
   const Schema schema(c, known);
   Samples out{{DType::f32, schema.shape()}, {}, {}};
   std::vector<float> features(static_cast<size_t>(schema.features()));
-  schema.for_placed_rows(as_csv_text(own), path, false, [&](int64_t line, std::span<const std::string_view> cells) {
-    schema.fill(path, line, cells, features.data());
-    const auto bytes = std::as_bytes(std::span(features));
-    out.bytes.insert(out.bytes.end(), bytes.begin(), bytes.end());
-    out.names.push_back(fmt::format("{}:{}", path, line));
-  });
+  schema.for_placed_rows(as_csv_text(own, path), path, false,
+                         [&](int64_t line, std::span<const std::string_view> cells) {
+                           schema.fill(path, line, cells, features.data());
+                           const auto bytes = std::as_bytes(std::span(features));
+                           out.bytes.insert(out.bytes.end(), bytes.begin(), bytes.end());
+                           out.names.push_back(fmt::format("{}:{}", path, line));
+                         });
   LATHE_USER_CHECK(!out.names.empty(), "{}: no rows", path);
   return out;
 }

@@ -212,6 +212,16 @@ TEST_F(Csv, ErrorsNameFileLineAndColumn) {
       Split::test);
   has({.path = file("1,2\n3,4\n"), .test_path = file("1,2,3\n", "t.csv")}, "t.csv:1: expected 2 columns as in",
       Split::test);
+  has({.path = file("t,y\nNA,1\n2,2\n3.5,1\n")},
+      "a.csv:2: column t: expected a number as in other rows, or words in most of them, got \"NA\"; data.ignore");
+  has({.path = file("t,y\n1e999,1\n2,2\n")}, "a.csv:2: column t: expected a number as in other rows");
+  has({.path = file("t;y\n-24,5;1\n-20,1;2\n3;1\n")}, "got \"-24,5\"; write decimals with a point");
+  std::string late = "t,y\nNA,1\n";
+  for (int i = 0; i < 100; ++i) late += std::to_string(i) + ",1\n";
+  has({.path = file(late)}, "a.csv:2: column t: expected a number as in other rows");
+  has({.path = file(std::string("PK\3\4\0\0,1\n", 9))}, "a.csv: expected a table (csv) as UTF-8 text");
+  EXPECT_EQ(error_of({.path = file("t,y\nNA,1\n2,2\nlow,1\nhigh,1\n")}), "") << "words, most of them";
+  EXPECT_EQ(error_of({.path = file("t,u,y\nNA,1,1\n2,2,2\n3,3,1\n"), .ignore = "t"}), "");
   std::string many = "word,y\n";
   for (int i = 0; i < 100; ++i) many += "w" + std::to_string(i) + ",1\n";
   has({.path = file(many)}, "column word: expected numbers, or at most 64 different words");
@@ -263,6 +273,8 @@ TEST_F(Csv, NewRowsThatDoNotFitAreRefused) {
   };
   expect("", "no rows");
   expect("size,kind,id\n", "no rows");
+  expect("\x89PNG\r\n\x1a\n", "new.csv: expected a table (csv) as UTF-8 text, got a file that is not text");
+  expect(std::string("PK\3\4\0\0", 6), "new.csv: expected a table (csv)");
   expect("size,id,price\n1,2,3\n", "new.csv:1: expected a column kind as in");
   expect("size,kind,colour\n1,odd,red\n", "new.csv:1: column \"colour\" is none of");
   expect("size,kind,size\n1,odd,2\n", "column \"size\" is there twice");

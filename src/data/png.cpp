@@ -217,6 +217,8 @@ Listing list_folder(const PngConfig& c, Split split) {
   }
   // Files without folders will do where nobody asks for classes.
   if (c.target != Target::label && all.classes == 0) collect(root, 0, kMaxDepth, all.files);
+  LATHE_USER_CHECK(!all.files.empty(), "no images (.png) in {}{}", root,
+                   c.target == Target::label ? "/CLASS, a folder for each class" : "");
   if (c.target == Target::label && c.classes > 0 && c.classes != all.classes)
     throw Misfit({"data.classes"},
                  fmt::format("expected {}, the number of folders in {}, got {}", all.classes, root, c.classes));

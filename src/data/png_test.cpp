@@ -151,6 +151,22 @@ TEST_F(Png, FoldersAreClasses) {
   EXPECT_THROW((load_png_folder(c, Split::train), load_png_folder(c, Split::test)), UserError);
 }
 
+TEST_F(Png, AFolderWithoutImagesIsRefused) {
+  const auto refusal = [&](Target target) {
+    try {
+      load_png_folder({.folder = folder_.native(), .shape = {2, 2, 3}, .target = target, .classes = 2}, Split::train);
+    } catch (const UserError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  std::filesystem::create_directories(folder_);
+  EXPECT_EQ(refusal(Target::label), "no images (.png) in " + folder_.native() + "/CLASS, a folder for each class");
+  EXPECT_EQ(refusal(Target::mask), "no images (.png) in " + folder_.native());
+  std::filesystem::create_directories(folder_ / "a");
+  EXPECT_EQ(refusal(Target::mask), "no images (.png) in " + folder_.native());
+}
+
 TEST_F(Png, MasksAreWhereTheImageIsOpaque) {
   std::vector<uint8_t> pixels = filled(16, {10, 20, 30, 255});
   for (size_t i = 0; i < 8; ++i) pixels[4 * i + 3] = 0;  // the upper half

@@ -279,6 +279,9 @@ TEST_F(TextFile, SplitsTheFile) {
   EXPECT_EQ(load_text(path, Split::train, 10, 256)->size(), 89);
   EXPECT_EQ(load_text(path, Split::test, 10, 256)->size(), 9);
   expect_error([&] { load_text(path + "x", Split::test, 10, 256); }, Exit::missing_input, {"data.path"});
+  const std::string empty = write("empty.txt", {});
+  expect_error([&] { load_text(empty, Split::train, 10, 256); }, Exit::bad_data, {"empty.txt: empty file"});
+  expect_error([&] { describe_text_file(empty, Split::train, 10, 256); }, Exit::bad_data, {"empty.txt: empty file"});
 }
 
 TEST_F(TextFile, IsDescribedByItsSize) {

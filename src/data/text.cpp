@@ -86,11 +86,13 @@ std::string part_name(const std::string& path, Split split) {
 
 SourceInfo describe_text_file(const std::string& path, Split split, int64_t sequence, int64_t vocab) {
   const int64_t bytes = read_start(path, 0, fetch_hint(path)).file_bytes, cut = train_bytes(bytes);
+  LATHE_USER_CHECK(bytes > 0, "{}: empty file", path);
   return describe_text(split == Split::train ? cut : bytes - cut, sequence, vocab, part_name(path, split));
 }
 
 std::unique_ptr<Source> load_text(const std::string& path, Split split, int64_t sequence, int64_t vocab) {
   const std::vector<std::byte> content = read_file(path, kMaxTextBytes, fetch_hint(path));
+  LATHE_USER_CHECK(!content.empty(), "{}: empty file", path);
   const auto* begin = reinterpret_cast<const char*>(content.data());
   const auto cut = static_cast<size_t>(train_bytes(static_cast<int64_t>(content.size())));
   std::string text = split == Split::train ? std::string(begin, cut) : std::string(begin + cut, content.size() - cut);
