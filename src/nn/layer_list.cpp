@@ -120,9 +120,9 @@ class ListBuilder {
       const int64_t given = layer_integer(s, key);
       return given > 0 ? given : x.dim(axis) * layer_integer(s, "factor");
     };
-    if (layer_integer(s, "height") > 0 && layer_integer(s, "width") > 0 &&
+    if ((layer_integer(s, "height") > 0 || layer_integer(s, "width") > 0) &&
         std::ranges::find(s.keys, "factor", &std::pair<std::string, LayerValue>::first) != s.keys.end())
-      fail("factor: has no effect beside height and width; leave it out");
+      fail("factor: expected either it or height and width, got both");
     const int64_t h = size("height", 1), w = size("width", 2);
     return layer_text(s, "kind") == "nearest" ? resize_nearest(x, h, w) : resize_bilinear(x, h, w);
   }

@@ -383,11 +383,15 @@ Step update_step(const StepConfig& c, const TensorType& x) {
   return {s.b().finish(), std::move(state)};
 }
 
+bool evaluates_plain_loss(const StepConfig& c) {
+  if (c.loss == Loss::own) return !find_family(c.model.family).loss;
+  const auto measured = [&](const LossRule& rule) { return rule.loss == c.loss && rule.measures; };
+  return std::ranges::none_of(loss_rules(), measured);
+}
+
 Step eval_step(const StepConfig& config, const TensorType& x, int64_t batch) {
   StepConfig c = config;
-  const auto measured = std::ranges::find_if(
-      loss_rules(), [&](const LossRule& rule) { return rule.loss == config.loss && rule.measures; });
-  if (measured == loss_rules().end() && c.loss != Loss::own) c.loss = Loss::plain;
+  if (evaluates_plain_loss(config)) c.loss = Loss::plain;
   c.label_smoothing = 0;
   StepBuilder s(c, "eval", Mode::eval);
   s.read_averages();

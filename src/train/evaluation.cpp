@@ -40,8 +40,7 @@ Evaluation::Evaluation(const Compiled& c, Executor& e, const data::Source& sourc
       task_(c.config.task),
       batch_(c.eval_batch),
       terms_per_sample_(c.data.terms()),
-      entropy_of_tokens_(task_ == Task::classify && terms_per_sample_ > 1 &&
-                         (c.recipe.train.loss == "auto" || c.recipe.train.loss == "cross_entropy")),
+      entropy_of_tokens_(task_ == Task::classify && c.data.target.shape.ndim() == 1 && evaluates_plain_loss(c.config)),
       units_(c.data.units),
       whole_(c.program("eval")),
       tail_(c.has("eval_tail") ? c.program("eval_tail") : whole_),

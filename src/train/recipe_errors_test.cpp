@@ -271,7 +271,7 @@ TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
        "\"max_pool\"",
        "a.toml:5:1: model.layers[1]: max_pool: expected an image [N, height, width, channels], got [N, 1]"},
       {"[model]\nfamily = \"layers\"\n[[model.layers]]\ntype = \"resize\"\nfactor = 3\nheight = 14\nwidth = 14",
-       "model.layers[0]: factor: has no effect beside height and width; leave it out"},
+       "model.layers[0]: factor: expected either it or height and width, got both"},
       {"[model]\nfamily = \"layers\"\ndropout = 0.5\nlayers = [{ type = \"dense\", out = 10 }]",
        "a.toml:3:11: model.dropout: has no effect: it is for a model.family other than \"layers\""},
       {"[model]\nlayers = [{ type = \"dense\", out = 10 }]",

@@ -29,7 +29,8 @@ RunCheckpoints::RunCheckpoints(const Recipe& r, const TrainOptions& o, Progress&
   if (io::info_at(fs_, checkpoints_)) {
     if (!options_.resume && !io::list_steps(fs_, checkpoints_).empty())
       throw UserError(
-          fmt::format("{}: holds checkpoints of an earlier run; go on with --resume, or choose another --out",
+          fmt::format("{}: holds checkpoints of an earlier run; go on with it (--resume, TrainOptions::resume), or "
+                      "choose another directory (--out)",
                       options_.out),
           Exit::cannot_create);
     io::clean_leftovers(fs_, checkpoints_, notes);
