@@ -271,5 +271,28 @@ TEST_F(LossTraining, OfAnOwnFamilyIsTakenUnlessAnotherIsAskedFor) {
   EXPECT_EXIT(run(), testing::ExitedWithCode(0), "");
 }
 
+// Whatever is trained by, where evaluation measures the cross entropy.
+TEST(Perplexity, IsThatOfTheEntropyOfTokens) {
+  const std::string out =
+      std::filesystem::temp_directory_path() / ("lathe_perplexity_test_" + std::to_string(::getpid()));
+  for (const char* loss : {"auto", "focal", "bce"}) {
+    std::filesystem::remove_all(out);
+    const Recipe r = parse_recipe(
+        "[data]\nsource = \"text\"\ntrain_samples = 16\ntest_samples = 8\n[model]\nfamily = \"gpt\"\nlayers = 1\n"
+        "width = 16\nheads = 2\nsequence = 8\nvocab = 128\n[train]\nsteps = 1\nbatch_size = 8",
+        "text.toml", {std::string("train.loss=") + loss});
+    TrainOptions o;
+    o.out = out;
+    o.quiet = true;
+    const TrainResult t = train(r, o);
+    ASSERT_TRUE(t.evaluation);
+    if (std::string(loss) == "bce")
+      EXPECT_FALSE(t.evaluation->perplexity);
+    else
+      EXPECT_DOUBLE_EQ(t.evaluation->perplexity.value(), std::exp(t.evaluation->loss)) << loss;
+  }
+  std::filesystem::remove_all(out);
+}
+
 }  // namespace
 }  // namespace lathe
