@@ -98,7 +98,7 @@ class ArraySource final : public Source {
     }
     const std::span<const float> values = as_array<float>(y_.subspan(at * each, each));
     for (size_t i = 0; i < values.size(); ++i) {
-      const auto v = static_cast<float>((values[i] - units_.mean) / units_.scale);
+      const auto v = static_cast<float>((values[i] - units_.mean_of(i)) / units_.scale_of(i));
       std::memcpy(fields[1].data() + i * sizeof v, &v, sizeof v);
     }
   }
@@ -148,13 +148,19 @@ class ArraySource final : public Source {
       check_classes(as_array<uint8_t>(y_), classes_, fields_[1].type.numel(), "classes of pixels");
     if (target_ != Target::value) return;
     const std::span<const float> values = as_array<float>(y_);
-    Moments all;
+    const auto columns = static_cast<size_t>(classes_);
+    std::vector<Moments> of(columns);
     for (size_t i = 0; i < values.size(); ++i) {
       const double v = values[i];
       LATHE_USER_CHECK(std::isfinite(v), "array_source: expected finite values, number {} is none", i);
-      all.add(v);
+      of[i % columns].add(v);
     }
-    units_ = {all.mean(), all.deviation()};
+    std::vector<double> means, scales;
+    for (const Moments& column : of) {
+      means.push_back(column.mean());
+      scales.push_back(column.deviation());
+    }
+    units_ = units_of(std::move(means), std::move(scales));
   }
 
   std::span<const std::byte> x_, y_;

@@ -11,7 +11,8 @@ namespace lathe::data {
 class ArrayTarget {
  public:
   static ArrayTarget classes(std::span<const int32_t> labels, int64_t classes);  // each in [0, classes)
-  // `each` finite numbers per sample, in units of one's own: training standardises them, results are in these units.
+  // `each` finite numbers per sample, in units of one's own, each column in another one if need be: training
+  // standardises them column by column, results are in these units.
   static ArrayTarget values(std::span<const float> values, int64_t each = 1);
   // A class in [0, classes) for each pixel, row by row; at most 256 classes.
   static ArrayTarget masks(std::span<const uint8_t> pixels, int64_t classes);

@@ -69,15 +69,20 @@ TEST(Arrays, ValuesAreStandardised) {
   EXPECT_EQ(source->classes(), 2);
   EXPECT_EQ(source->fields()[1].type, (TensorType{DType::f32, {2}}));
   const TargetUnits u = source->target_units();
-  EXPECT_DOUBLE_EQ(u.mean, 30);
-  EXPECT_NEAR(u.scale, std::sqrt(2600.0 / 6), 1e-9);
+  // Each column by itself: 10, 20, 10 and 30, 40, 70.
+  ASSERT_EQ(u.means.size(), 2u);
+  ASSERT_EQ(u.scales.size(), 2u);
+  EXPECT_DOUBLE_EQ(u.mean_of(0), 40.0 / 3);
+  EXPECT_DOUBLE_EQ(u.mean_of(1), 140.0 / 3);
+  EXPECT_NEAR(u.scale_of(0), std::sqrt(200.0 / 9), 1e-9);
+  EXPECT_NEAR(u.scale_of(1), std::sqrt(2600.0 / 9), 1e-9);
   float sample[2], target[2];
   const std::span<std::byte> spans[] = {std::as_writable_bytes(std::span(sample)),
                                         std::as_writable_bytes(std::span(target))};
   source->read(2, spans);
   EXPECT_EQ(sample[1], 6);
-  EXPECT_NEAR(target[0] * u.scale + u.mean, 10, 1e-4);
-  EXPECT_NEAR(target[1] * u.scale + u.mean, 70, 1e-4);
+  EXPECT_NEAR(target[0] * u.scale_of(0) + u.mean_of(0), 10, 1e-4);
+  EXPECT_NEAR(target[1] * u.scale_of(1) + u.mean_of(1), 70, 1e-4);
   const auto small = array_source(x, {2}, ArrayTarget::values(std::vector<float>{1e-7f, 2e-7f, 3e-7f}));
   EXPECT_NEAR(small->target_units().scale, 1e-7 * std::sqrt(2.0 / 3), 1e-13);
   // All equal: no division by nothing.

@@ -71,11 +71,11 @@ Choice choose(int64_t all, bool every, Split split) {
   return {all, !every ? all : test ? tests : all - tests, every, test};
 }
 
-// Of the columns of x [N, ...] over the chosen samples; with one column, over all numbers.
-NpyScaling moments(const NpyArray& a, const Choice& choice, int64_t width, int64_t columns) {
-  std::vector<Moments> of(static_cast<size_t>(columns));
+// Of the columns of x [N, ...], `width` in all, over the chosen samples.
+NpyScaling moments(const NpyArray& a, const Choice& choice, int64_t width) {
+  std::vector<Moments> of(static_cast<size_t>(width));
   for (int64_t i = 0; i < choice.count; ++i)
-    for (int64_t k = 0; k < width; ++k) of[static_cast<size_t>(k % columns)].add(a.at(choice(i) * width + k));
+    for (int64_t k = 0; k < width; ++k) of[static_cast<size_t>(k)].add(a.at(choice(i) * width + k));
   NpyScaling m;
   for (const Moments& column : of) {
     m.mean.push_back(column.mean());
@@ -97,7 +97,7 @@ NpyScaling scaling_of(const NpyConfig& c, const Named& x, bool every) {
   if (!c.standardize || c.vocab > 0 || is_image(x.array)) return {};
   check_samples(x);
   const int64_t all = x.array.shape[0], width = x.array.shape.numel() / all;
-  return moments(x.array, choose(all, every, Split::train), width, width);
+  return moments(x.array, choose(all, every, Split::train), width);
 }
 
 class NpySource final : public Source {
@@ -243,11 +243,12 @@ class NpySource final : public Source {
                      "{}: expected {} numbers each, as for training, got {}", y.name,
                      train.shape.numel() / std::max<int64_t>(1, train.shape[0]), classes_);
     check_finite(y);
-    const NpyScaling m = moments(train, choose(train.shape[0], every, Split::train), classes_, 1);
-    units_ = {m.mean[0], m.scale[0]};
+    NpyScaling m = moments(train, choose(train.shape[0], every, Split::train), classes_);
+    units_ = units_of(std::move(m.mean), std::move(m.scale));
     fields_[1] = {"target", {DType::f32, {classes_}}};
-    fill<float>(y_, choice_, classes_, [&](int64_t i, int64_t) {
-      return finite(static_cast<float>((y.array.at(i) - units_.mean) / units_.scale), y.name, i);
+    fill<float>(y_, choice_, classes_, [&](int64_t i, int64_t k) {
+      const auto column = static_cast<size_t>(k);
+      return finite(static_cast<float>((y.array.at(i) - units_.mean_of(column)) / units_.scale_of(column)), y.name, i);
     });
   }
 

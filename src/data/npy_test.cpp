@@ -256,6 +256,29 @@ TEST_F(Npy, NumbersOfAnyScaleAreStandardised) {
   EXPECT_NEAR(test->target_units().scale, 1e-7 * std::sqrt(7.5), 1e-13);
 }
 
+TEST_F(Npy, ColumnsToPredictAreStandardisedOneByOne) {
+  file(npy<float>("<f4", "(10, 1)", {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}), "x.npy");
+  std::vector<double> y(20);
+  for (size_t i = 0; i < 10; ++i)
+    y[2 * i] = 1e6 * static_cast<double>(i), y[2 * i + 1] = 0.3 - 1e-2 * static_cast<double>(i);
+  file(npy<double>("<f8", "(10, 2)", y), "y.npy");
+  const NpyConfig c{.path = folder_.native(), .target = Target::value};
+  const auto test = load_npy(c, Split::test);
+  EXPECT_EQ(test->fields()[1].type, (TensorType{DType::f32, {2}}));
+  float x = 0, target[2];
+  const std::span<std::byte> spans[] = {std::as_writable_bytes(std::span(&x, 1)),
+                                        std::as_writable_bytes(std::span(target))};
+  test->read(1, spans);
+  // Row 9; of the training rows 0 1 2 3 5 6 7 8 the mean is 4 and the variance 7.5.
+  EXPECT_NEAR(target[0], 5 / std::sqrt(7.5), 1e-5);
+  EXPECT_NEAR(target[1], -5 / std::sqrt(7.5), 1e-5);
+  const TargetUnits u = test->target_units();
+  EXPECT_NEAR(u.mean_of(0), 4e6, 1e-3);
+  EXPECT_NEAR(u.mean_of(1), 0.26, 1e-9);
+  EXPECT_NEAR(u.scale_of(0), 1e6 * std::sqrt(7.5), 1e-3);
+  EXPECT_NEAR(u.scale_of(1), 1e-2 * std::sqrt(7.5), 1e-9);
+}
+
 TEST_F(Npy, TheNumberThatIsNoneIsNamed) {
   std::vector<double> numbers(40, 1.0);
   file(npy<uint8_t>("|u1", "(10,)", {0, 1, 0, 1, 0, 1, 0, 1, 0, 1}), "y.npy");

@@ -43,6 +43,12 @@ std::unique_ptr<Source> subset(std::shared_ptr<const Source> whole, int64_t firs
   return std::make_unique<Subset>(std::move(whole), first, count);
 }
 
+TargetUnits units_of(std::vector<double> means, std::vector<double> scales) {
+  LATHE_CHECK(!means.empty() && means.size() == scales.size(), "{} means, {} scales", means.size(), scales.size());
+  if (means.size() == 1) return {means[0], scales[0]};
+  return {0, 1, std::move(means), std::move(scales)};
+}
+
 SourceInfo info_of(const Source& source) {
   return {source.fields()[0].type, source.classes(),        source.size(),
           source.resident_bytes(), source.fields()[1].type, source.target_units()};

@@ -38,10 +38,17 @@ struct Field {       // One tensor of a sample.
 // Where one sample goes: one span per field, each exactly as long as the field's type.
 using SampleSpans = std::span<const std::span<std::byte>>;
 
-// Numbers to predict are standardised: value = target * scale + mean, in the units of the data.
+// Numbers to predict are standardised: value = target * scale + mean, in the units of the data. Where a sample has
+// several, each column has its own: they need not be of one size.
 struct TargetUnits {
-  double mean = 0, scale = 1;  // as in the formula above
+  double mean = 0, scale = 1;                   // of every column where the lists are empty
+  std::vector<double> means = {}, scales = {};  // of each column, or both empty
+
+  double mean_of(size_t column) const { return means.empty() ? mean : means[column]; }
+  double scale_of(size_t column) const { return scales.empty() ? scale : scales[column]; }
 };
+// Of one column (without lists), or of each of several; as many means as scales.
+TargetUnits units_of(std::vector<double> means, std::vector<double> scales);
 
 // All members are const and safe to call from several threads at once.
 class Source {

@@ -41,7 +41,8 @@ Evaluation::Evaluation(const Compiled& c, Executor& e, const data::Source& sourc
       batch_(c.eval_batch),
       terms_per_sample_(c.data.terms()),
       entropy_of_tokens_(task_ == Task::classify && c.data.target.shape.ndim() == 1 && evaluates_plain_loss(c.config)),
-      units_(c.data.units),
+      // Columns of several units have no common one: their errors are told in deviations.
+      unit_(terms_per_sample_ == 1 ? c.data.units.scale_of(0) : 1),
       whole_(c.program("eval")),
       tail_(c.has("eval_tail") ? c.program("eval_tail") : whole_),
       loader_(source, config(c), loader_slots(e, first_slot_, 2, false)) {
@@ -91,8 +92,8 @@ EvalResult Evaluation::run() {
     r.perplexity = std::exp(r.loss);
   } else if (task_ == Task::regress) {
     r.accuracy = std::nan("");
-    r.rmse = std::sqrt(errors / terms) * units_.scale;
-    r.mae = distance / terms * units_.scale;
+    r.rmse = std::sqrt(errors / terms) * unit_;
+    r.mae = distance / terms * unit_;
     const double spread = squares - targets * targets / terms;
     if (spread > 0) r.r2 = 1 - errors / spread;
   } else if (task_ == Task::restore) {
@@ -113,14 +114,11 @@ EvalResult Evaluation::run() {
 
 void write_evaluation(MetricsLog& log, int64_t step, const EvalResult& r) {
   // Names as the file has them; string literals, so that nothing is allocated.
-  static constexpr std::pair<std::string_view, const char*> kNames[] = {{"accuracy", "eval_accuracy"},
-                                                                        {"perplexity", "eval_perplexity"},
-                                                                        {"iou", "eval_iou"},
-                                                                        {"rmse", "eval_rmse"},
-                                                                        {"mae", "eval_mae"},
-                                                                        {"r2", "eval_r2"},
-                                                                        {"psnr", "eval_psnr"},
-                                                                        {"input_psnr", "eval_input_psnr"}};
+  static constexpr std::pair<std::string_view, const char*> kNames[] = {
+      {"accuracy", "eval_accuracy"}, {"perplexity", "eval_perplexity"},
+      {"iou", "eval_iou"},           {"rmse", "eval_rmse"},
+      {"mae", "eval_mae"},           {"r2", "eval_r2"},
+      {"psnr", "eval_psnr"},         {"input_psnr", "eval_input_psnr"}};
   std::array<Metric, 2 + std::size(kNames)> metrics{{{"step", step}, {"eval_loss", r.loss}}};
   size_t count = 2;
   r.each([&](std::string_view name, double value) {

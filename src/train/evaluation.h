@@ -31,7 +31,7 @@ class Evaluation {
   Task task_;
   int64_t batch_, terms_per_sample_;
   bool entropy_of_tokens_;
-  data::TargetUnits units_;
+  double unit_;  // of rmse and mae
   size_t whole_, tail_;
   struct Overlap {
     std::string meet_name, join_name;

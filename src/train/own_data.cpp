@@ -25,17 +25,18 @@ const char* target_name(const data::Source& s) {
 class Rescaled final : public data::Source {
  public:
   Rescaled(std::shared_ptr<const Source> whole, data::TargetUnits to)
-      : whole_(std::move(whole)), from_(whole_->target_units()), to_(to) {}
+      : whole_(std::move(whole)), from_(whole_->target_units()), to_(std::move(to)) {}
 
   int64_t size() const override { return whole_->size(); }
   std::span<const data::Field> fields() const override { return whole_->fields(); }
   void read(int64_t index, data::SampleSpans fields) const override {
     whole_->read(index, fields);
-    for (size_t at = 0; at < fields[1].size(); at += sizeof(float)) {
+    for (size_t i = 0; i < fields[1].size() / sizeof(float); ++i) {
+      std::byte* at = fields[1].data() + i * sizeof(float);
       float v = 0;
-      std::memcpy(&v, fields[1].data() + at, sizeof v);
-      v = static_cast<float>((v * from_.scale + from_.mean - to_.mean) / to_.scale);
-      std::memcpy(fields[1].data() + at, &v, sizeof v);
+      std::memcpy(&v, at, sizeof v);
+      v = static_cast<float>((v * from_.scale_of(i) + from_.mean_of(i) - to_.mean_of(i)) / to_.scale_of(i));
+      std::memcpy(at, &v, sizeof v);
     }
   }
   int64_t classes() const override { return whole_->classes(); }
@@ -65,8 +66,9 @@ Recipe with_own_data(Recipe r, const data::Source& train) {
   r.data.shape = sample.shape.to_ints();
   if (r.data.target != "image") r.data.classes = train.classes();
   if (r.data.target == "value") {
-    r.data.target_mean = train.target_units().mean;
-    r.data.target_scale = train.target_units().scale;
+    const data::TargetUnits u = train.target_units();
+    r.data.target_mean = u.means.empty() ? Doubles{u.mean} : u.means;
+    r.data.target_scale = u.scales.empty() ? Doubles{u.scale} : u.scales;
   }
   r.data.train_samples = r.data.test_samples = 0;
   validate(r);
@@ -85,7 +87,13 @@ Dataset own_dataset(const Recipe& r, std::shared_ptr<const data::Source> train,
                      to_string(out.spec.sample), out.spec.classes, to_string(fields[0].type), eval->classes());
     LATHE_USER_CHECK(fields[1].type == out.spec.target, "{}: expected targets of {} as for training, got {}",
                      eval->description(), to_string(out.spec.target), to_string(fields[1].type));
-    if (r.data.target == "value") eval = std::make_shared<Rescaled>(std::move(eval), out.spec.units);
+    if (r.data.target == "value") {
+      const data::TargetUnits u = eval->target_units();
+      for (const size_t n : {u.means.size(), u.scales.size()})
+        LATHE_USER_CHECK(n == 0 || static_cast<int64_t>(n) == out.spec.classes,
+                         "{}: expected units of {} numbers, got {}", eval->description(), out.spec.classes, n);
+      eval = std::make_shared<Rescaled>(std::move(eval), out.spec.units);
+    }
     out.resident_bytes += eval->resident_bytes();
     out.eval = std::move(eval);
   } else if (r.data.validation > 0) {
@@ -113,7 +121,7 @@ DataSpec own_data_spec(const Recipe& r) {
   spec.classes = image ? spec.sample.shape[2] : r.data.classes;
   if (r.data.target == "value") {
     spec.target = {DType::f32, {spec.classes}};
-    spec.units = {r.data.target_mean, r.data.target_scale};
+    spec.units = data::units_of(r.data.target_mean, r.data.target_scale);
   } else if (r.data.target == "mask") {
     spec.target = {DType::u8, {spec.sample.shape[0], spec.sample.shape[1]}};
   } else if (image) {

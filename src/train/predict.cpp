@@ -153,7 +153,8 @@ Prediction prediction_of(std::span<const float> output, const Compiled& c, const
       if (const auto at = static_cast<size_t>(p.label); at < names.size()) p.name = names[at];
       break;
     case Task::regress:
-      for (const float v : output) p.values.push_back(v * c.data.units.scale + c.data.units.mean);
+      for (size_t i = 0; i < output.size(); ++i)
+        p.values.push_back(output[i] * c.data.units.scale_of(i) + c.data.units.mean_of(i));
       break;
     case Task::embed: p.values.assign(output.begin(), output.end()); break;
     case Task::segment: paint_mask(p, output, c); break;

@@ -18,6 +18,16 @@ namespace {
 
 namespace stdfs = std::filesystem;
 
+std::string npy_file(const std::string& shape, const std::vector<float>& v) {
+  std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': " + shape + ", }\n";
+  std::string out = std::string("\x93NUMPY\x01\x00", 8);
+  out += static_cast<char>(header.size());
+  out += '\0';
+  out += header;
+  out.append(reinterpret_cast<const char*>(v.data()), v.size() * sizeof(float));
+  return out;
+}
+
 class PredictWithoutData : public testing::Test {
  protected:
   PredictWithoutData() {
@@ -34,9 +44,10 @@ class PredictWithoutData : public testing::Test {
     return dir_ + "/" + name;
   }
 
-  void train_run(const std::string& data, const std::string& model = "family = \"mlp\"\nhidden = [8]") const {
-    const Recipe r = parse_recipe("[data]\npath = \"" + dir_ + "/data" + data + "\n[model]\n" + model +
-                                      "\n[train]\nsteps = 3\nbatch_size = 4\n[device]\nthreads = 1\n",
+  void train_run(const std::string& data, const std::string& model = "family = \"mlp\"\nhidden = [8]",
+                 const std::string& steps = "steps = 3") const {
+    const Recipe r = parse_recipe("[data]\npath = \"" + dir_ + "/data" + data + "\n[model]\n" + model + "\n[train]\n" +
+                                      steps + "\nbatch_size = 4\n[device]\nthreads = 1\n",
                                   "predict.toml");
     TrainOptions o;
     o.out = run_;
@@ -117,20 +128,11 @@ TEST_F(PredictWithoutData, ClassesOfTables) {
 }
 
 TEST_F(PredictWithoutData, ArraysAndThePredictor) {
-  const auto npy = [](const std::string& shape, const std::vector<float>& v) {
-    std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': " + shape + ", }\n";
-    std::string out = std::string("\x93NUMPY\x01\x00", 8);
-    out += static_cast<char>(header.size());
-    out += '\0';
-    out += header;
-    out.append(reinterpret_cast<const char*>(v.data()), v.size() * sizeof(float));
-    return out;
-  };
   std::vector<float> x, y;
   for (int i = 0; i < 60; ++i) x.push_back(std::sin(static_cast<float>(i)) * static_cast<float>(1 + i % 3));
   for (int i = 0; i < 20; ++i) y.push_back(static_cast<float>(1000 + i));
-  write("data/x.npy", npy("(20, 3)", x));
-  write("data/y.npy", npy("(20,)", y));
+  write("data/x.npy", npy_file("(20, 3)", x));
+  write("data/y.npy", npy_file("(20,)", y));
   train_run("\"\nsource = \"npy\"\ntarget = \"value\"");
   const std::vector<float> in{0.1f, 0.2f, 0.3f};
   const auto call = [&] {
@@ -140,13 +142,55 @@ TEST_F(PredictWithoutData, ArraysAndThePredictor) {
     return out;
   };
   const float first = call();
-  const std::string rows = write("new.npy", npy("(2, 3)", {1, 2, 3, 4, 5, 6}));
+  const std::string rows = write("new.npy", npy_file("(2, 3)", {1, 2, 3, 4, 5, 6}));
   const std::string kept = run_ + "/" + kRunDataFile;
   stdfs::copy_file(kept, kept + ".copy");
   expect_same_without_data({rows});
   stdfs::rename(kept + ".copy", kept);
   EXPECT_EQ(call(), first);
   EXPECT_GT(first, 900);  // in the units of the data
+}
+
+// Columns of very different size are learned alike, and come back in the units of each.
+TEST_F(PredictWithoutData, SeveralNumbersOfDifferentSize) {
+  std::vector<float> x, y;
+  for (int i = 0; i < 200; ++i) {
+    const float a = std::sin(static_cast<float>(i)), b = std::cos(static_cast<float>(3 * i));
+    x.insert(x.end(), {a, b});
+    y.insert(y.end(), {1000 * a + 5000, 0.01f * b + 0.3f});
+  }
+  write("data/x.npy", npy_file("(200, 2)", x));
+  write("data/y.npy", npy_file("(200, 2)", y));
+  train_run("\"\nsource = \"npy\"\ntarget = \"value\"",
+            "family = \"mlp\"\nhidden = [16]\n[optimizer]\nname = \"adam\"\nlr = 0.01", "steps = 400");
+  const std::string rows = write("new.npy", npy_file("(200, 2)", x));
+  const std::vector<Prediction> p = predictions({rows});
+  ASSERT_EQ(p.size(), 200u);
+  double mean_r2 = 0;
+  for (const size_t column : {0, 1}) {
+    double sum = 0, squares = 0, errors = 0;
+    for (size_t i = 0; i < p.size(); ++i) {
+      const double truth = y[2 * i + column];
+      sum += truth;
+      squares += truth * truth;
+      errors += std::pow(p[i].values.at(column) - truth, 2);
+    }
+    const double r2 = 1 - errors / (squares - sum * sum / 200);
+    EXPECT_GT(r2, 0.9) << "column " << column;
+    mean_r2 += r2 / 2;
+  }
+  const EvalResult e = evaluate(run_, {});
+  EXPECT_NEAR(e.r2.value(), mean_r2, 0.05);
+  EXPECT_LT(e.rmse.value(), 0.3);  // deviations
+  // The net inside of a program, with more than one sample at once, as the run's source standardises them.
+  const RunData d = load_run_data(run_, load_run_recipe(run_, {}));
+  Predictor net(run_, {.batch = 2});
+  std::vector<float> in(4), out(4);
+  for (size_t i = 0; i < 4; ++i)
+    in[i] = static_cast<float>((x[i] - d.preparation.numbers.mean[i % 2]) / d.preparation.numbers.scale[i % 2]);
+  net(in, out);
+  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(out[i], p[i / 2].values[i % 2], i % 2 ? 1e-5 : 1) << i;
+  expect_same_without_data({rows});
 }
 
 TEST_F(PredictWithoutData, Pictures) {

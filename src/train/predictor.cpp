@@ -16,7 +16,8 @@ Predictor::Predictor(const std::string& run, const PredictorOptions& o) : batch_
   options.passes = o.passes;
   const Compiled c = compile(r, data, options);
   sample_ = data.sample;
-  if (c.config.task == Task::regress) units_ = data.units;
+  scaled_ = c.config.task == Task::regress;
+  units_ = data.units;
   program_ = c.program("predict");
   for (const Port& p : c.set.programs[program_].outputs)
     if (p.name == "logits") outputs_ = p.type.numel() / o.batch;
@@ -46,8 +47,10 @@ void Predictor::run(DType given, std::span<const std::byte> in, std::span<float>
   const std::span<const std::byte> logits = executor_->result("logits");
   LATHE_CHECK(logits.size() == out.size_bytes(), "{} bytes of logits for {}", logits.size(), out.size_bytes());
   std::memcpy(out.data(), logits.data(), logits.size());
-  if (units_.mean == 0 && units_.scale == 1) return;
-  for (float& v : out) v = static_cast<float>(v * units_.scale + units_.mean);
+  if (!scaled_) return;
+  const auto each = static_cast<size_t>(outputs_);
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i] = static_cast<float>(out[i] * units_.scale_of(i % each) + units_.mean_of(i % each));
 }
 
 }  // namespace lathe

@@ -43,6 +43,7 @@ class Predictor {  // A run's network, ready to be called.
   TensorType sample_;
   int64_t batch_ = 0, outputs_ = 0;
   size_t program_ = 0;
+  bool scaled_ = false;  // outputs are numbers in these units
   data::TargetUnits units_;
   std::unique_ptr<Executor> executor_;
 };

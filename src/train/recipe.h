@@ -59,8 +59,8 @@ struct DataRecipe {
   int64_t max_pixels = 1 << 24;
   int64_t classes = 10;
   Ints shape{28, 28, 1};
-  double target_mean = 0;
-  double target_scale = 1;
+  Doubles target_mean{0.0};
+  Doubles target_scale{1.0};
   int64_t train_samples = 0;
   int64_t test_samples = 0;
   double validation = 0;

@@ -227,6 +227,11 @@ TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
       {"[data]\ntrain_samples = 100",
        "a.toml:2:17: data.train_samples: expected at least train.batch_size = 128 samples, got 100"},
       {"[data]\ntrain_samples = 200\nvalidation = 0.5", "samples after data.validation, got 100"},
+      {"[data]\nsource = \"arrays\"\ntarget = \"value\"\nclasses = 3\ntarget_mean = [1.0, 2.0]\ntarget_scale = [1.0, "
+       "2.0]",
+       "a.toml:5:15: data.target_mean: expected 1 number or one for each of 3 (data.classes), got 2"},
+      {"[data]\nsource = \"arrays\"\ntarget = \"value\"\nclasses = 2\ntarget_mean = [1.0, 2.0]\ntarget_scale = 1.0",
+       "a.toml:6:16: data.target_scale: expected as many numbers as data.target_mean (2), got 1"},
       {"[data]\nnormalize.mean = [0.1, 0.2]\nnormalize.std = 1", "a.toml:3:17: data.normalize.std: expected as many"},
       {"[data]\nnormalize.mean = [0.1, 0.2]\nnormalize.std = [1, 2]",
        "a.toml:2:18: data.normalize.mean: expected 1 number or one for each of 1 channels, got 2"},

@@ -142,6 +142,15 @@ void check_data(const Recipe& r, RuleReport& report) {
         {"data.normalize.std", "data.normalize.mean"},
         fmt::format("expected as many numbers as data.normalize.mean ({}), got {}", mean.size(), deviation.size()));
   }
+  if (is_own_data(r) && r.data.target == "value") {
+    const size_t means = r.data.target_mean.size(), scales = r.data.target_scale.size();
+    if (means != 1 && static_cast<int64_t>(means) != r.data.classes)
+      report.fail({"data.target_mean", "data.classes"},
+                  fmt::format("expected 1 number or one for each of {} (data.classes), got {}", r.data.classes, means));
+    if (means != scales)
+      report.fail({"data.target_scale", "data.target_mean"},
+                  fmt::format("expected as many numbers as data.target_mean ({}), got {}", means, scales));
+  }
   if (const Ints shape = known_image_shape(r); !shape.empty()) check_image_rules(r, shape, report);
 }
 

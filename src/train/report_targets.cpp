@@ -49,7 +49,9 @@ void for_predictions(Executor& e, const Compiled& c, const data::Source& source,
 }
 
 io::ReportPart numbers_part(Executor& e, const Compiled& c, const data::Source& source) {
-  const data::TargetUnits& u = c.data.units;
+  // Several columns share the axes, so they are shown in deviations.
+  const bool several = c.data.terms() > 1;
+  const data::TargetUnits u = several ? data::TargetUnits{} : c.data.units;
   io::Line dots{"test samples", {}, {}, false}, truth{"as they should be", {}, {}};
   double low = std::numeric_limits<double>::infinity(), high = -low;
   for_predictions(e, c, source, kMostNumbers,
@@ -65,7 +67,8 @@ io::ReportPart numbers_part(Executor& e, const Compiled& c, const data::Source& 
                   });
   truth.x = truth.y = {low, high};
   return {"Predictions",
-          fmt::format("{} numbers of the test data.", dots.x.size()),
+          fmt::format("{} numbers of the test data{}.", dots.x.size(),
+                      several ? ", each less the mean of its column, in deviations of it" : ""),
           io::line_chart({"true value", "prediction", {std::move(dots), std::move(truth)}}),
           {},
           {}};

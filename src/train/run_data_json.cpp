@@ -65,6 +65,7 @@ class DataField {
                                 field_, expected, shown()));
   }
 
+  bool is_list() const { return json_.is_array(); }
   bool has(const char* key) const { return json_.is_object() && json_.contains(key); }
   DataField at(const char* key) const {
     if (!json_.is_object()) fail("an object");
@@ -193,6 +194,16 @@ data::CsvSchema table_of(const DataField& f, int64_t features) {
 
 bool is_sample(const TensorType& t) { return t.dtype == DType::i32 ? t.shape.ndim() == 1 : t.shape.ndim() == 3; }
 
+// One pair for all columns, or a list of each.
+data::TargetUnits units_from(const DataField& f, int64_t columns) {
+  const DataField mean = f.at("mean"), scale = f.at("scale");
+  if (!mean.is_list() && !scale.is_list()) return {mean.number(), scale.scale()};
+  data::TargetUnits u{0, 1, mean.numbers(false), scale.numbers(true)};
+  if (static_cast<int64_t>(u.means.size()) != columns) mean.fail(fmt::format("{} numbers, as a target has", columns));
+  if (static_cast<int64_t>(u.scales.size()) != columns) scale.fail(fmt::format("{} numbers, as a target has", columns));
+  return u;
+}
+
 RunData from_json(const DataField& f) {
   if (const DataField format = f.at("format"); format.text() != kDataFormat) format.fail(std::string(kDataFormat));
   f.at("version").natural(kDataVersion, kDataVersion);
@@ -204,7 +215,7 @@ RunData from_json(const DataField& f) {
   spec.classes = f.at("classes").natural(1, kMaxClasses);
   spec.train = f.at("train").natural(1, kMaxSamples);
   spec.eval = f.at("eval").natural(0, kMaxSamples);
-  spec.units = {f.at("units").at("mean").number(), f.at("units").at("scale").scale()};
+  spec.units = units_from(f.at("units"), spec.target.numel());
   Preparation& p = out.preparation;
   p.names = f.at("names").texts(spec.classes);
   const int64_t numel = spec.sample.numel();
@@ -234,7 +245,10 @@ std::string to_json(const RunData& d) {
   out["classes"] = d.spec.classes;
   out["train"] = d.spec.train;
   out["eval"] = d.spec.eval;
-  out["units"] = {{"mean", d.spec.units.mean}, {"scale", d.spec.units.scale}};
+  if (const data::TargetUnits& u = d.spec.units; u.means.empty())
+    out["units"] = {{"mean", u.mean}, {"scale", u.scale}};
+  else
+    out["units"] = {{"mean", u.means}, {"scale", u.scales}};
   out["names"] = texts_json(d.preparation.names);
   if (d.preparation.table) out["table"] = table_json(*d.preparation.table);
   if (const data::NpyScaling& n = d.preparation.numbers; !n.mean.empty())

@@ -38,6 +38,14 @@ RunData array_data() {
   return d;
 }
 
+RunData columns_data() {
+  RunData d = array_data();
+  d.spec.classes = 2;
+  d.spec.target = {DType::f32, {2}};
+  d.spec.units = data::units_of({5000.1, 0.1 + 0.2}, {1e3, 1e-300});
+  return d;
+}
+
 // The text with another content, and the checksum of it.
 std::string edited(const RunData& d, const std::function<void(ordered_json&)>& edit) {
   ordered_json json = ordered_json::parse(to_json(d));
@@ -47,7 +55,7 @@ std::string edited(const RunData& d, const std::function<void(ordered_json&)>& e
 }
 
 TEST(RunData, ComesBackBitByBit) {
-  for (const RunData& d : {table_data(), array_data()}) {
+  for (const RunData& d : {table_data(), array_data(), columns_data()}) {
     const RunData back = parse_run_data(to_json(d), "data.json");
     EXPECT_EQ(back.preparation, d.preparation);
     EXPECT_EQ(back.spec.sample, d.spec.sample);
@@ -57,7 +65,18 @@ TEST(RunData, ComesBackBitByBit) {
     EXPECT_EQ(back.spec.eval, d.spec.eval);
     EXPECT_EQ(back.spec.units.mean, d.spec.units.mean);
     EXPECT_EQ(back.spec.units.scale, d.spec.units.scale);
+    EXPECT_EQ(back.spec.units.means, d.spec.units.means);
+    EXPECT_EQ(back.spec.units.scales, d.spec.units.scales);
     EXPECT_EQ(to_json(back), to_json(d));
+  }
+}
+
+TEST(RunData, OnePairOfUnitsIsForAllColumns) {
+  const std::string text = edited(columns_data(), [](auto& j) { j["units"] = {{"mean", 3}, {"scale", 2}}; });
+  const data::TargetUnits u = parse_run_data(text, "data.json").spec.units;
+  for (const size_t column : {0, 1}) {
+    EXPECT_EQ(u.mean_of(column), 3);
+    EXPECT_EQ(u.scale_of(column), 2);
   }
 }
 
@@ -96,6 +115,11 @@ TEST(RunData, WrongFieldsAreNamed) {
   expect(t, "eval: expected a whole number from 0", [](auto& j) { j["eval"] = -1; });
   expect(t, "units.mean: expected a finite number, got null", [](auto& j) { j["units"]["mean"] = nullptr; });
   expect(t, "units.scale: expected a number above 0, got 0", [](auto& j) { j["units"]["scale"] = 0; });
+  const RunData c = columns_data();
+  expect(c, "units.mean: expected 2 numbers, as a target has", [](auto& j) { j["units"]["mean"].push_back(1); });
+  expect(c, "units.scale: expected 2 numbers, as a target has", [](auto& j) { j["units"]["scale"].erase(0); });
+  expect(c, "units.scale[1]: expected a number above 0, got 0", [](auto& j) { j["units"]["scale"][1] = 0; });
+  expect(c, "units.scale: expected an array, got 1", [](auto& j) { j["units"]["scale"] = 1; });
   expect(t, "names: expected at most 2 elements", [](auto& j) { j["names"] = {"a", "b", "c"}; });
   expect(t, "names: expected strings that differ", [](auto& j) { j["names"] = {"a", "a"}; });
   expect(t, "names[0]: expected a string, or an array of its bytes", [](auto& j) { j["names"][0] = 1; });

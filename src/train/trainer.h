@@ -34,8 +34,12 @@ struct EvalResult {                  // What evaluation found.
   double accuracy = 0;               // of classes, tokens or pixels; NaN where there are none
   std::optional<double> perplexity;  // of tokens, where the loss is their entropy: e to it
   std::optional<double> iou;         // mask: mean over the classes of what prediction and truth share, of both together
-  std::optional<double> rmse, mae;   // value: root of the mean square and mean size of the error, in the data's units
-  std::optional<double> r2;          // value: part of the variance that is explained; the mean as a guess has 0
+  // value: root of the mean square and mean size of the error, in the data's units; with several numbers per sample,
+  // which may be of different units, over all of them, each in deviations of its column
+  std::optional<double> rmse, mae;
+  // value: part of the variance that is explained; the mean as a guess has 0. Of several numbers per sample: of the
+  // variance of all, to which each column standardised by itself adds alike
+  std::optional<double> r2;
   std::optional<double> psnr;        // image: of the output against the image without noise, in dB, over all pixels
   std::optional<double> input_psnr;  // the same of the input
   int64_t samples = 0;               // seen
@@ -46,7 +50,8 @@ struct EvalResult {                  // What evaluation found.
   void each(F&& f) const {
     if (!rmse && !psnr) f("accuracy", accuracy);
     const std::pair<const char*, const std::optional<double>&> others[] = {
-        {"perplexity", perplexity}, {"iou", iou}, {"rmse", rmse}, {"mae", mae}, {"r2", r2}, {"psnr", psnr}, {"input_psnr", input_psnr}};
+        {"perplexity", perplexity}, {"iou", iou}, {"rmse", rmse}, {"mae", mae}, {"r2", r2}, {"psnr", psnr},
+        {"input_psnr", input_psnr}};
     for (const auto& [name, value] : others)
       if (value) f(name, *value);
   }
