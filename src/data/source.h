@@ -42,10 +42,11 @@ using SampleSpans = std::span<const std::span<std::byte>>;
 // several, each column has its own: they need not be of one size.
 struct TargetUnits {
   double mean = 0, scale = 1;                   // of every column where the lists are empty
-  std::vector<double> means = {}, scales = {};  // of each column, or both empty
+  std::vector<double> means = {};               // of each column, or empty
+  std::vector<double> scales = {};              // as many as means
 
-  double mean_of(size_t column) const { return means.empty() ? mean : means[column]; }
-  double scale_of(size_t column) const { return scales.empty() ? scale : scales[column]; }
+  double mean_of(size_t column) const { return means.empty() ? mean : means[column]; }      // of one column
+  double scale_of(size_t column) const { return scales.empty() ? scale : scales[column]; }  // of one column
 };
 // Of one column (without lists), or of each of several; as many means as scales.
 TargetUnits units_of(std::vector<double> means, std::vector<double> scales);

@@ -34,9 +34,10 @@ struct EvalResult {                  // What evaluation found.
   double accuracy = 0;               // of classes, tokens or pixels; NaN where there are none
   std::optional<double> perplexity;  // of tokens, where the loss is their entropy: e to it
   std::optional<double> iou;         // mask: mean over the classes of what prediction and truth share, of both together
-  // value: root of the mean square and mean size of the error, in the data's units; with several numbers per sample,
-  // which may be of different units, over all of them, each in deviations of its column
-  std::optional<double> rmse, mae;
+  // value: root of the mean square of the error, in the data's units; with several numbers per sample, which may be of
+  // different units, over all of them, each in deviations of its column
+  std::optional<double> rmse;
+  std::optional<double> mae;  // value: mean size of the error, in the same units
   // value: part of the variance that is explained; the mean as a guess has 0. Of several numbers per sample: of the
   // variance of all, to which each column standardised by itself adds alike
   std::optional<double> r2;
