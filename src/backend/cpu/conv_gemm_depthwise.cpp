@@ -107,11 +107,6 @@ constexpr int64_t kMaxParts = 64;
 
 int64_t parts(const ConvShape& s) { return std::min(kMaxParts, s.n * s.oh); }
 
-template <class T>
-bool simd(const ConvShape& s) {
-  return std::is_same_v<T, float> && s.o == s.c;
-}
-
 // w [o, taps] as [taps, o], so that the loops below run along memory.
 template <class T>
 void transpose_weights(const ConvShape& s, const T* w, T* dst) {
@@ -148,7 +143,7 @@ void sum_plain(const ConvShape& s, const Line<T>& l) {
 template <ConvPass pass, class T>
 void sum(const ConvShape& s, const Line<T>& l) {
   if constexpr (std::is_same_v<T, float>)
-    if (simd<T>(s)) return HWY_DYNAMIC_DISPATCH(sum_taps)(l, s.c);
+    if (s.o == s.c) return HWY_DYNAMIC_DISPATCH(sum_taps)(l, s.c);
   sum_plain<pass>(s, l);
 }
 
@@ -219,7 +214,7 @@ void sum_row(const ConvShape& s, T* y, int64_t y_step, const T* x, const T* weig
 template <class T>
 void add_products(const ConvShape& s, T* sum, const T* x, const T* g, int64_t pixels) {
   if constexpr (std::is_same_v<T, float>)
-    if (simd<T>(s)) return HWY_DYNAMIC_DISPATCH(sum_pixels)(sum, x, s.stride_w * s.c, g, pixels, s.c);
+    if (s.o == s.c) return HWY_DYNAMIC_DISPATCH(sum_pixels)(sum, x, s.stride_w * s.c, g, pixels, s.c);
   for (int64_t p = 0; p < pixels; ++p) accumulate(sum, x + p * s.stride_w * s.c, g + p * s.o, s.c, s.o / s.c);
 }
 
