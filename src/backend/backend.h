@@ -55,6 +55,7 @@ struct Candidate {                      // One way to compute an op: what a row 
   // Runs in its place, within the same workspace, where a library turns out to have nothing for the node when it is
   // bound; "": nothing does.
   std::string_view otherwise = "";
+  double work = 1;  // share of the op's flops that it really computes
 };
 
 class KernelTable {  // The kernels of a backend, by op.

@@ -37,6 +37,20 @@ class ThreadPool {
     });
   }
 
+  // f(i, slot) for all i < count, on at most `slots` threads: calls at the same time never have the same slot, which is
+  // below `slots`. For tasks that need a buffer of their own.
+  template <class F>
+  void run_slots(int64_t slots, int64_t count, F&& f) {
+    if (slots <= 1 || count <= 1) {
+      for (int64_t i = 0; i < count; ++i) f(i, int64_t{0});
+      return;
+    }
+    std::atomic<int64_t> next{0};
+    run(slots < count ? slots : count, [&](int64_t slot) {
+      for (int64_t i = next++; i < count; i = next++) f(i, slot);
+    });
+  }
+
  private:
   using Task = void (*)(void* context, int64_t index);
   void run_indices(int64_t count, Task task, void* context);

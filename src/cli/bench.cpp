@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
@@ -14,11 +15,19 @@ using Json = nlohmann::ordered_json;
 
 void print_profile(const StepBench& b) {
   std::vector<const LaunchTime*> order;
+  std::map<std::string_view, double> kernels;
   double total = 0;
   for (const LaunchTime& l : b.launches) {
     order.push_back(&l);
+    kernels[l.kernel] += l.seconds;
     total += l.seconds;
   }
+  std::vector<std::pair<double, std::string_view>> shares;
+  for (const auto& [kernel, seconds] : kernels) shares.push_back({seconds, kernel});
+  std::ranges::sort(shares, std::greater<>());
+  fmt::print("\n  {:>8} {:>6}  {}\n", "ms", "%", "all of a kernel");
+  for (const auto& [seconds, kernel] : shares)
+    fmt::print("  {:8.3f} {:5.1f}%  {}\n", seconds * 1e3, 100 * seconds / total, kernel);
   std::ranges::sort(order, [](const LaunchTime* x, const LaunchTime* y) { return x->seconds > y->seconds; });
   fmt::print("\n  {:>8} {:>6}  {:>9} {:>7}  {:<24} {}\n", "ms", "%", "GFLOP/s", "GB/s", "kernel", "origin");
   for (size_t i = 0; i < order.size() && i < 40; ++i) {
@@ -50,20 +59,26 @@ void add_step(CLI::App& bench) {
     const int64_t budget = o->budget.empty() ? 0 : parse_size_option("--budget", o->budget);
     const StepBench b = bench_step(find_workload(o->workload), o->device, o->threads, o->profile, budget);
     if (o->json) {
-      fmt::print("{}\n", Json{{"workload", o->workload},
-                              {"device", o->device},
-                              {"ms_per_step", b.ms_per_step},
-                              {"gflop", b.gflop},
-                              {"gflops", b.gflops},
-                              {"percent_of_peak", b.percent_of_peak},
-                              {"arena_bytes", b.arena_bytes},
-                              {"run_again", b.recomputed.launches},
-                              {"more_flops_percent", b.recomputed.flops_percent},
-                              {"peak_rss_mb", b.peak_rss_mb},
-                              {"start_to_step1_s", b.start_to_step1_s},
-                              {"start_system_s", b.start_system_s},
-                              {"first_step_s", b.first_step_s}}
-                             .dump(2));
+      Json out{{"workload", o->workload},
+               {"device", o->device},
+               {"ms_per_step", b.ms_per_step},
+               {"gflop", b.gflop},
+               {"gflops", b.gflops},
+               {"percent_of_peak", b.percent_of_peak},
+               {"arena_bytes", b.arena_bytes},
+               {"run_again", b.recomputed.launches},
+               {"more_flops_percent", b.recomputed.flops_percent},
+               {"peak_rss_mb", b.peak_rss_mb},
+               {"start_to_step1_s", b.start_to_step1_s},
+               {"start_system_s", b.start_system_s},
+               {"first_step_s", b.first_step_s}};
+      for (const LaunchTime& l : b.launches)
+        out["launches"].push_back({{"kernel", l.kernel},
+                                   {"origin", l.origin},
+                                   {"ms", l.seconds * 1e3},
+                                   {"flops", l.cost.flops},
+                                   {"bytes", l.cost.bytes_read + l.cost.bytes_written}});
+      fmt::print("{}\n", out.dump(2));
       return;
     }
     fmt::print(

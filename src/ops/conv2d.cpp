@@ -115,6 +115,7 @@ std::vector<ConvSample> conv_samples() {
            {.stride_h = 2, .stride_w = 3, .pad_top = 1, .pad_left = 2, .pad_right = 1}},
           {"wide_padding", {1, 3, 3, 2}, {2, 2, 2, 2}, same(3)},
           {"channels", {1, 5, 5, 16}, {33, 3, 3, 16}, same(1)},
+          {"many_channels", {1, 5, 4, 64}, {64, 3, 3, 64}, same(1)},
           {"no_samples", {0, 4, 4, 2}, {3, 3, 3, 2}, same(1)}};
 }
 

@@ -44,6 +44,8 @@ struct Launch {                    // A node with its kernel and the places of i
   Cost cost;                       // of the node
   std::vector<Declined> declined;  // better kernels that refused
   bool again = false;              // it has run before in this step: its result was dropped to save memory
+
+  double flops() const { return cost.flops * candidate.work; }  // that the kernel computes
 };
 
 // A graph input or output and where it lives.

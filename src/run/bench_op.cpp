@@ -114,7 +114,7 @@ OpBenchRow bench_case(const OpDef& op, const Sample& s, const Backend& backend, 
   }
   for (const Launch& l : program.launches) {
     row.kernels.emplace_back(l.candidate.name);
-    row.cost.flops += l.cost.flops;
+    row.cost.flops += l.flops();
     row.cost.bytes_read += l.cost.bytes_read;
     row.cost.bytes_written += l.cost.bytes_written;
   }

@@ -238,7 +238,7 @@ io::ReportPart holders_part(const Program& p) {
 void add_time_parts(io::Report& report, const Program& p, const std::vector<double>& seconds, Peak peak) {
   // A machine that was always busy when its peak was measured has shown here what it can do.
   for (size_t i = 0; i < seconds.size(); ++i)
-    if (seconds[i] > 0) peak.flops_per_second = std::max(peak.flops_per_second, p.launches[i].cost.flops / seconds[i]);
+    if (seconds[i] > 0) peak.flops_per_second = std::max(peak.flops_per_second, p.launches[i].flops() / seconds[i]);
   io::Roofline roof{peak.flops_per_second, peak.bytes_per_second, {}};
   std::vector<size_t> order(p.launches.size());
   double all = 0;
@@ -246,7 +246,7 @@ void add_time_parts(io::Report& report, const Program& p, const std::vector<doub
     const Launch& l = p.launches[i];
     order[i] = i;
     all += seconds[i];
-    roof.points.push_back({fmt::format("{} {}", l.candidate.name, l.node.origin), l.cost.flops,
+    roof.points.push_back({fmt::format("{} {}", l.candidate.name, l.node.origin), l.flops(),
                            l.cost.bytes_read + l.cost.bytes_written, seconds[i]});
   }
   std::ranges::stable_sort(order, [&](size_t a, size_t b) { return seconds[a] > seconds[b]; });

@@ -172,7 +172,7 @@ double least_seconds(const Program& p, const TargetFile& t) {
   double s = 0;
   for (const Launch& l : p.launches)
     s +=
-        std::max(l.cost.flops / peak_of(t, arithmetic_of(l)), (l.cost.bytes_read + l.cost.bytes_written) / t.bandwidth);
+        std::max(l.flops() / peak_of(t, arithmetic_of(l)), (l.cost.bytes_read + l.cost.bytes_written) / t.bandwidth);
   return s;
 }
 

@@ -312,7 +312,7 @@ class Trainer {
 
   double step_flops() const {
     double flops = 0;
-    for (const Launch& l : c_.set.programs[whole_].launches) flops += l.cost.flops;
+    for (const Launch& l : c_.set.programs[whole_].launches) flops += l.flops();
     return flops * static_cast<double>(c_.schedule.accumulate);
   }
 

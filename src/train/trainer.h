@@ -70,7 +70,7 @@ struct TrainResult {                                    // What train() did.
   std::optional<EvalResult> evaluation;                 // the last
   double samples_per_second = 0;                        // in training steps
   double seconds = 0;                                   // in training steps
-  double flops_per_second = 0;                          // by the ops' costs
+  double flops_per_second = 0;                          // that the kernels compute
   double peak_flops = 0;                                // measured on this device
   RunMemory memory;                                     // as planned
   int64_t allocated = 0;                                // equals memory.total(), in bytes

@@ -158,7 +158,11 @@ StepBench bench_step(const Workload& w, const std::string& device_name, int thre
     e.synchronize();
     out.ms_per_step = std::min(out.ms_per_step, 1e3 * begin.seconds() / w.steps);
   }
-  for (const Launch& l : e.set().programs[0].launches) out.gflop += l.cost.flops / 1e9;
+  double computed_flops = 0;
+  for (const Launch& l : e.set().programs[0].launches) {
+    out.gflop += l.cost.flops / 1e9;
+    computed_flops += l.flops();
+  }
   out.gflops = out.gflop / (out.ms_per_step / 1e3);
   out.arena_bytes = e.set().arena_bytes;
   out.recomputed = recomputed(e.set().programs[0]);
@@ -174,13 +178,15 @@ StepBench bench_step(const Workload& w, const std::string& device_name, int thre
       const Launch& l = e.set().programs[0].launches[k];
       out.launches.push_back(
           {std::string(l.candidate.name), std::string(l.node.op->name()), l.node.origin, best[k], l.cost});
+      out.launches.back().cost.flops = l.flops();
     }
   }
   // A busy moment may have been chosen for the peak: nothing is faster than it.
-  double peak = std::max(out.gflops * 1e9, measure_peak(backend, options).flops_per_second);
+  const double computed = computed_flops / (out.ms_per_step / 1e3);
+  double peak = std::max(computed, measure_peak(backend, options).flops_per_second);
   for (const auto& l : out.launches)
     if (l.seconds > 0) peak = std::max(peak, l.cost.flops / l.seconds);
-  out.percent_of_peak = 100 * out.gflops * 1e9 / peak;
+  out.percent_of_peak = 100 * computed / peak;
   return out;
 }
 

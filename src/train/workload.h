@@ -26,14 +26,14 @@ const Workload& find_workload(std::string_view name);  // UserError listing the 
 struct LaunchTime {                // One launch of a step.
   std::string kernel, op, origin;  // names
   double seconds = 0;              // of the launch
-  Cost cost;                       // by the op
+  Cost cost;                       // flops as the kernel computes them
 };
 
 struct StepBench {              // A step, measured.
   double ms_per_step = 0;       // minimum over 3 blocks of the block's mean
   double gflop = 0;             // of one step, by the ops' cost
   double gflops = 0;            // achieved, per second
-  double percent_of_peak = 0;   // of the measured peak
+  double percent_of_peak = 0;   // by what kernels compute
   int64_t arena_bytes = 0;      // as planned
   Recomputed recomputed;        // to stay within the budget
   double peak_rss_mb = 0;       // of the process

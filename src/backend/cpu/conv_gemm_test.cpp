@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/cpu/isa.h"
+#include "backend/cpu/winograd.h"
 #include "base/philox.h"
 
 namespace lathe::cpu {
@@ -40,20 +41,33 @@ std::string name(const ConvShape& s) {
 
 std::vector<ConvShape> shapes() {
   std::vector<ConvShape> all = {
-      make(2, 7, 9, 3, 5, 3, 3, 1, 1),        make(1, 8, 8, 16, 20, 1, 1),
-      make(2, 8, 10, 4, 6, 1, 1, 2),          make(2, 13, 11, 3, 8, 7, 7, 2, 3),
-      make(1, 9, 9, 5, 7, 3, 3, 1, 2, 2),     make(1, 12, 13, 4, 4, 3, 3, 2, 2, 2),
-      make(2, 11, 10, 2, 3, 4, 4, 3, 1),      make(1, 10, 10, 6, 9, 3, 3, 1, 1, 1, 3),
-      make(2, 9, 9, 8, 8, 3, 3, 2, 1, 1, 2),  make(2, 8, 9, 12, 12, 3, 3, 1, 1, 1, 12),
-      make(1, 9, 9, 5, 10, 3, 3, 2, 1, 1, 5), make(4, 30, 30, 1, 32, 3, 3, 1, 1),
-      make(4, 16, 16, 64, 64, 3, 3, 1, 1),    make(1, 5, 5, 2, 2, 2, 2, 4),
-      make(1, 6, 6, 3, 50, 5, 5, 1, 4),       make(3, 14, 15, 16, 24, 3, 3, 1, 1),
-      make(2, 15, 30, 8, 40, 3, 3, 2, 1),     make(2, 20, 20, 24, 18, 5, 5, 1, 2, 1, 3),
-      make(1, 30, 29, 32, 20, 3, 3, 1, 2, 2), make(2, 16, 16, 40, 300, 3, 3, 1, 1),
-      make(1, 17, 17, 3, 4, 3, 3, 4, 1, 3),   make(3, 1, 40, 7, 9, 1, 5, 2, 0),
+      make(2, 7, 9, 3, 5, 3, 3, 1, 1),
+      make(1, 8, 8, 16, 20, 1, 1),
+      make(2, 8, 10, 4, 6, 1, 1, 2),
+      make(2, 13, 11, 3, 8, 7, 7, 2, 3),
+      make(1, 9, 9, 5, 7, 3, 3, 1, 2, 2),
+      make(1, 12, 13, 4, 4, 3, 3, 2, 2, 2),
+      make(2, 11, 10, 2, 3, 4, 4, 3, 1),
+      make(1, 10, 10, 6, 9, 3, 3, 1, 1, 1, 3),
+      make(2, 9, 9, 8, 8, 3, 3, 2, 1, 1, 2),
+      make(2, 8, 9, 12, 12, 3, 3, 1, 1, 1, 12),
+      make(1, 9, 9, 5, 10, 3, 3, 2, 1, 1, 5),
+      make(4, 30, 30, 1, 32, 3, 3, 1, 1),
+      make(4, 16, 16, 64, 64, 3, 3, 1, 1),
+      make(1, 5, 5, 2, 2, 2, 2, 4),
+      make(1, 6, 6, 3, 50, 5, 5, 1, 4),
+      make(3, 14, 15, 16, 24, 3, 3, 1, 1),
+      make(2, 15, 30, 8, 40, 3, 3, 2, 1),
+      make(2, 20, 20, 24, 18, 5, 5, 1, 2, 1, 3),
+      make(1, 30, 29, 32, 20, 3, 3, 1, 2, 2),
+      make(2, 16, 16, 40, 300, 3, 3, 1, 1),
+      make(1, 17, 17, 3, 4, 3, 3, 4, 1, 3),
+      make(3, 1, 40, 7, 9, 1, 5, 2, 0),
       // depthwise: whole vectors and parts of them, more taps than are held at once
-      make(2, 15, 14, 40, 40, 3, 3, 2, 1, 1, 40), make(1, 11, 12, 21, 21, 7, 7, 1, 3, 1, 21),
-      make(1, 12, 13, 33, 33, 3, 3, 2, 2, 2, 33), make(1, 6, 5, 3, 9, 7, 7, 1, 3, 1, 3),
+      make(2, 15, 14, 40, 40, 3, 3, 2, 1, 1, 40),
+      make(1, 11, 12, 21, 21, 7, 7, 1, 3, 1, 21),
+      make(1, 12, 13, 33, 33, 3, 3, 2, 2, 2, 33),
+      make(1, 6, 5, 3, 9, 7, 7, 1, 3, 1, 3),
   };
   ConvShape odd = make(2, 9, 12, 4, 6, 3, 5, 1, 1);  // different numbers along the axes, padding on one side only
   odd.stride_w = 3;
@@ -61,6 +75,20 @@ std::vector<ConvShape> shapes() {
   odd.pad_left = 0;
   odd.oh = (9 + 1 + 2 - 4 - 1) / 1 + 1;
   odd.ow = (12 + 0 + 3 - 4 - 1) / 3 + 1;
+  all.push_back(odd);
+  return all;
+}
+
+// Odd and even sizes, padding of every kind, channels that fill vectors and panels or do not, k in several blocks,
+// images smaller than a tile.
+std::vector<ConvShape> winograd_shapes() {
+  std::vector<ConvShape> all = {make(3, 9, 8, 64, 64, 3, 3, 1, 1),   make(2, 6, 7, 67, 101, 3, 3, 1, 0),
+                                make(1, 5, 5, 300, 80, 3, 3, 1, 2),  make(1, 4, 6, 80, 520, 3, 3, 1, 1),
+                                make(20, 2, 2, 64, 70, 3, 3, 1, 1),  make(2, 1, 1, 64, 64, 3, 3, 1, 1),
+                                make(2, 16, 15, 64, 64, 3, 3, 1, 1), make(1, 3, 3, 64, 65, 3, 3, 1, 3)};
+  ConvShape odd = make(2, 8, 9, 64, 66, 3, 3, 1, 1);  // padding on one side only
+  odd.pad_left = 0;
+  odd.ow = 8;
   all.push_back(odd);
   return all;
 }
@@ -124,6 +152,21 @@ Results<T> run(const ConvShape& s, int threads) {
   return r;
 }
 
+// As run<float>, by Winograd; he has no dw.
+Results<float> run_winograd(const ConvShape& s, int threads) {
+  ThreadPool pool(threads);
+  const auto convert = [](const std::vector<double>& v) { return std::vector<float>(v.begin(), v.end()); };
+  const auto x = convert(random_values(s.n * s.h * s.w * s.c, 1)), w = convert(random_values(s.o * 9 * s.c, 2)),
+             dy = convert(random_values(s.pixels() * s.o, 3));
+  Results<float> r{std::vector<float>(dy.size(), NAN), std::vector<float>(x.size(), NAN), {}};
+  EXPECT_EQ(winograd_declines(ConvPass::forward, s), "") << name(s);
+  Workspace forward(winograd_workspace(ConvPass::forward, s, threads));
+  winograd_forward(pool, s, r.y.data(), x.data(), w.data(), {}, forward.span);
+  Workspace dx(winograd_workspace(ConvPass::dx, s, threads));
+  winograd_dx(pool, s, r.dx.data(), dy.data(), w.data(), dx.span);
+  return r;
+}
+
 Results<double> definition(const ConvShape& s) {
   const auto x = random_values(s.n * s.h * s.w * s.c, 1), w = random_values(s.o * s.taps() * s.group_c(), 2),
              dy = random_values(s.pixels() * s.o, 3);
@@ -180,6 +223,34 @@ TEST_P(ConvEachIsa, BitsDoNotDependOnThreads) {
   }
 }
 
+TEST_P(ConvEachIsa, WinogradEqualsDefinition) {
+  for (const ConvShape& s : winograd_shapes()) {
+    const auto got = run_winograd(s, 2);
+    const auto want = definition(s);
+    EXPECT_LT(difference(got.y, want.y), 2e-6) << name(s);
+    EXPECT_LT(difference(got.dx, want.dx), 2e-6) << name(s);
+    EXPECT_EQ(got, run_winograd(s, 1)) << name(s);
+    EXPECT_EQ(got, run_winograd(s, 8)) << name(s);
+  }
+}
+
+TEST_P(ConvEachIsa, WinogradsBitsDoNotDependOnTheBatch) {
+  const ConvShape whole = make(9, 7, 6, 64, 96, 3, 3, 1, 1);
+  ConvShape first = whole;
+  first.n = 1;
+  const auto all = run_winograd(whole, 2), one = run_winograd(first, 2);
+  EXPECT_TRUE(std::equal(one.y.begin(), one.y.end(), all.y.begin()));
+  EXPECT_TRUE(std::equal(one.dx.begin(), one.dx.end(), all.dx.begin()));
+}
+
+TEST(Conv, WinogradSaysWhyItDeclines) {
+  EXPECT_NE(winograd_declines(ConvPass::dw, make(1, 8, 8, 64, 64, 3, 3, 1, 1)), "");
+  for (const ConvShape& s :
+       {make(1, 8, 8, 64, 64, 3, 1), make(1, 8, 8, 64, 64, 3, 3, 2), make(1, 8, 8, 64, 64, 3, 3, 1, 1, 2),
+        make(1, 8, 8, 64, 64, 3, 3, 1, 1, 1, 2), make(1, 8, 8, 64, 10, 3, 3)})
+    EXPECT_NE(winograd_declines(ConvPass::forward, s), "") << name(s);
+}
+
 TEST(Conv, DoubleEqualsDefinition) {
   for (const ConvShape& s : shapes()) {
     const auto got = run<double>(s, 2);
@@ -190,22 +261,28 @@ TEST(Conv, DoubleEqualsDefinition) {
   }
 }
 
-TEST(Conv, EpilogueOfGroups) {
-  for (const ConvShape& s : {make(2, 9, 9, 8, 12, 3, 3, 1, 1, 1, 2), make(1, 6, 7, 5, 10, 3, 3, 2, 1, 1, 5)}) {
+TEST(Conv, Epilogue) {
+  for (const ConvShape& s : {make(2, 9, 9, 8, 12, 3, 3, 1, 1, 1, 2), make(1, 6, 7, 5, 10, 3, 3, 2, 1, 1, 5),
+                             make(2, 5, 6, 64, 70, 3, 3, 1, 1)}) {
     ThreadPool pool(2);
     const auto x64 = random_values(s.n * s.h * s.w * s.c, 1), w64 = random_values(s.o * s.taps() * s.group_c(), 2);
     const std::vector<float> x(x64.begin(), x64.end()), w(w64.begin(), w64.end());
     std::vector<float> plain(static_cast<size_t>(s.pixels() * s.o)), y(plain.size()), bias(static_cast<size_t>(s.o));
     for (size_t i = 0; i < bias.size(); ++i) bias[i] = static_cast<float>(i);
-    Workspace workspace(conv2d_workspace<float>(ConvPass::forward, s, 2));
-    conv2d_forward<float>(pool, s, plain.data(), x.data(), w.data(), {}, workspace.span);
+    const bool winograd = winograd_declines(ConvPass::forward, s).empty();
+    Workspace workspace(winograd ? winograd_workspace(ConvPass::forward, s, 2)
+                                 : conv2d_workspace<float>(ConvPass::forward, s, 2));
+    const auto forward = [&](std::vector<float>& to, const Epilogue<float>& e) {
+      (winograd ? winograd_forward : conv2d_forward<float>)(pool, s, to.data(), x.data(), w.data(), e, workspace.span);
+    };
+    forward(plain, {});
     Epilogue<float> e;
     e.bias_col = bias.data();
     e.residual = plain.data();
     e.post = [](void*, float* c, int64_t row, int64_t col, int64_t n) {
       for (int64_t j = 0; j < n; ++j) c[j] += static_cast<float>(row) * 64 + static_cast<float>(col + j) * 1024;
     };
-    conv2d_forward<float>(pool, s, y.data(), x.data(), w.data(), e, workspace.span);
+    forward(y, e);
     for (int64_t p = 0; p < s.pixels(); ++p)
       for (int64_t o = 0; o < s.o; ++o) {
         const auto at = static_cast<size_t>(p * s.o + o);

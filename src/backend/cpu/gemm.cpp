@@ -1,7 +1,6 @@
 #include "backend/cpu/gemm.h"
 
 #include <algorithm>
-#include <atomic>
 #include <type_traits>
 
 #include "backend/cpu/gemm_image.h"
@@ -17,21 +16,6 @@ namespace {
 constexpr int64_t kPackRows = 192;      // rows of a shared operand packed by one task
 constexpr int64_t kPostColumns = 256;   // columns after which the post callback runs, while they are in the cache
 constexpr int64_t kMaxBlockRows = 512;  // of one call of the multiply kernel when rows have addresses of their own
-
-// Calls f(task, slot) for all tasks; two tasks at the same time never have the same slot, slots are below `threads`.
-template <class F>
-void run_tasks(ThreadPool& pool, int64_t threads, int64_t tasks, F&& f) {
-  if (threads <= 1 || tasks <= 1) {
-    for (int64_t t = 0; t < tasks; ++t) f(t, int64_t{0});
-    return;
-  }
-  std::atomic<int64_t> next{0};
-  pool.run(std::min(threads, tasks), [&](int64_t slot) {
-    for (int64_t t = next.fetch_add(1, std::memory_order_relaxed); t < tasks;
-         t = next.fetch_add(1, std::memory_order_relaxed))
-      f(t, slot);
-  });
-}
 
 int64_t batch_offset(const GemmShape& s, int64_t b, int64_t stride, int64_t inner_stride) {
   return b / s.batch_inner * stride + b % s.batch_inner * inner_stride;
@@ -194,7 +178,7 @@ void run_batches(ThreadPool& pool, const Product& product) {
   const GemmPlan& plan = product.plan;
   const GemmShape& s = product.args.shape;
   const int64_t rows = plan.rows.count(), cols = plan.cols.count();
-  run_tasks(pool, plan.threads, s.batch * rows * cols, [&](int64_t task, int64_t slot) {
+  pool.run_slots(plan.threads, s.batch * rows * cols, [&](int64_t task, int64_t slot) {
     Product mine = product;
     mine.set_batch(task / (rows * cols));
     const int64_t ti = task / cols % rows, tj = task % cols;
@@ -213,7 +197,7 @@ void run_k_split(ThreadPool& pool, const Product& product) {
   const int64_t size = s.m * s.n;
   for (int64_t first = 0; first < plan.k_blocks; first += plan.ks_blocks) {
     const int64_t blocks = std::min(plan.ks_blocks, plan.k_blocks - first);
-    run_tasks(pool, plan.threads, blocks, [&](int64_t task, int64_t slot) {
+    pool.run_slots(plan.threads, blocks, [&](int64_t task, int64_t slot) {
       const int64_t kb = first + task;
       const float* packed_a = product.pack_a(0, s.m, kb, product.own_a(slot));
       const float* packed_b = product.pack_b(0, s.n, kb, product.own_b(slot));
@@ -231,7 +215,7 @@ void run_k_split(ThreadPool& pool, const Product& product) {
     });
     const bool last = first + blocks == plan.k_blocks;
     const int64_t rows = std::max<int64_t>(1, (16 << 10) / std::max<int64_t>(s.n * blocks, 1));
-    run_tasks(pool, plan.threads, ceil_div(s.m, rows), [&](int64_t task, int64_t) {
+    pool.run_slots(plan.threads, ceil_div(s.m, rows), [&](int64_t task, int64_t) {
       const int64_t i0 = task * rows, i1 = std::min(s.m, i0 + rows);
       RowEpilogue epilogue;
       const bool finish = last && product.simple_epilogue(i0, 0, epilogue);
@@ -253,10 +237,11 @@ void run_part(ThreadPool& pool, const Product& product, int64_t i_part, int64_t 
   const int64_t ms = std::min(plan.ms, s.m - i_part), ns = std::min(plan.ns, s.n - j_part);
   // Packed rows of all earlier k blocks lie before those of a k block: all but the last block are kc long.
   const int64_t a_stride = round_up(ms, mr) * plan.kc, b_stride = round_up(ns, lanes) * plan.kc;
-  const Cut a_cut = Cut::last_longer(ms, round_up(kPackRows, mr)), b_cut = Cut::last_longer(ns, round_up(kPackRows, nr));
+  const Cut a_cut = Cut::last_longer(ms, round_up(kPackRows, mr)),
+            b_cut = Cut::last_longer(ns, round_up(kPackRows, nr));
   const int64_t a_units = plan.share_a && !product.plain_a ? a_cut.count() : 0;
   const int64_t b_units = plan.share_b && !product.plain_b ? b_cut.count() : 0;
-  run_tasks(pool, plan.threads, (a_units + b_units) * blocks, [&](int64_t task, int64_t) {
+  pool.run_slots(plan.threads, (a_units + b_units) * blocks, [&](int64_t task, int64_t) {
     const int64_t block = task / (a_units + b_units), unit = task % (a_units + b_units), kb = first + block;
     if (unit < a_units) {
       const int64_t r0 = a_cut.begin(unit);
@@ -271,7 +256,7 @@ void run_part(ThreadPool& pool, const Product& product, int64_t i_part, int64_t 
 
   const Cut rows = !plan.share_a ? plan.rows : plan.share_b ? Cut::even(ms, 2 * mr) : Cut::whole(ms);
   const Cut cols = !plan.share_b ? plan.cols : plan.share_a ? Cut::last_longer(ns, nr) : Cut::whole(ns);
-  run_tasks(pool, plan.threads, rows.count() * cols.count(), [&](int64_t task, int64_t slot) {
+  pool.run_slots(plan.threads, rows.count() * cols.count(), [&](int64_t task, int64_t slot) {
     const int64_t ti = task / cols.count(), tj = task % cols.count();
     const int64_t i0 = rows.begin(ti), mb = rows.size(ti), j0 = cols.begin(tj), nb = cols.size(tj);
     for (int64_t block = 0; block < blocks; ++block) {

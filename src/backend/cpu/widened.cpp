@@ -61,8 +61,7 @@ Site wide_site(const Site& site) { return {site.node, widened(site.in), widened(
 std::string accepts(const Site& site) {
   if (accepts_wide(site).empty()) return "for the 16-bit types only";
   std::string reasons;
-  find_wide(wide_site(site), &reasons);
-  return reasons;
+  return find_wide(wide_site(site), &reasons) ? "" : reasons;
 }
 
 int64_t wide_bytes(const TensorType& t) {
