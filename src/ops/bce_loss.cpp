@@ -51,7 +51,8 @@ struct FocalLoss {
     const Value q = sigmoid(x[0]), t = x[1], alpha = (1.0 - p.alpha) + t * (2 * p.alpha - 1);
     const Value loss = alpha * binary_cross_entropy(x[0], t, 1);
     if (p.gamma == 0) return {loss};
-    const Value missed = q + t - q * t * 2.0;
+    // Not 0, where powers below 1 have no slope.
+    const Value missed = maximum(q + t - q * t * 2.0, constant_like(q, 1e-6));
     return {loss * pow(missed, constant_like(missed, p.gamma))};
   }
   static std::vector<Sample> samples() { return binary_samples(make_params(Params{0.3, 1.5})); }

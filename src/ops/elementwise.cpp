@@ -61,6 +61,12 @@ Value strictly_within(Value x, double lo, double hi) {
   return logical_and(less(constant_like(x, lo), x), less(x, constant_like(x, hi)));
 }
 
+// The slopes of a choice between two: all to the one that was chosen, half to each where they are equal.
+Values one_of(const Vjp& v, Value first) {
+  const Value zero = constant_like(v.dy(), 0), tie = equal(v.x[0], v.x[1]), half = v.dy() * 0.5;
+  return {select(tie, half, select(first, v.dy(), zero)), select(tie, half, select(first, zero, v.dy()))};
+}
+
 constexpr ElementwiseRow kRows[] = {
     {"add", "a + b", 2, In::number, Out::same, [](const S* x) { return x[0].binary(Op::add, x[1]); },
      [](const Vjp& v) -> Values {
@@ -85,15 +91,13 @@ constexpr ElementwiseRow kRows[] = {
     {"max", "the larger of a and b; NaN if either is", 2, In::number, Out::same,
      [](const S* x) { return x[0].binary(Op::max, x[1]); },
      [](const Vjp& v) -> Values {
-       const Value zero = constant_like(v.dy(), 0), first = less(v.x[1], v.x[0]);
-       return {select(first, v.dy(), zero), select(first, zero, v.dy())};
+       return one_of(v, less(v.x[1], v.x[0]));
      },
      -1, 1, 0},
     {"min", "the smaller of a and b; NaN if either is", 2, In::number, Out::same,
      [](const S* x) { return x[0].binary(Op::min, x[1]); },
      [](const Vjp& v) -> Values {
-       const Value zero = constant_like(v.dy(), 0), first = less(v.x[0], v.x[1]);
-       return {select(first, v.dy(), zero), select(first, zero, v.dy())};
+       return one_of(v, less(v.x[0], v.x[1]));
      },
      -1, 1, 0},
     {"pow", "a to the power b, a > 0", 2, In::real, Out::same, [](const S* x) { return x[0].binary(Op::pow, x[1]); },
@@ -128,8 +132,7 @@ constexpr ElementwiseRow kRows[] = {
     {"neg", "-x", 1, In::number, Out::same, [](const S* x) { return x[0].unary(Op::neg); },
      [](const Vjp& v) -> Values { return {-v.dy()}; }, -1, 1, 0},
     {"abs", "|x|", 1, In::number, Out::same, [](const S* x) { return x[0].unary(Op::abs); },
-     [](const Vjp& v) -> Values { return {select(less(v.x[0], constant_like(v.x[0], 0)), -v.dy(), v.dy())}; }, -1, 1,
-     0.1},
+     [](const Vjp& v) -> Values { return {v.dy() * unary("sign", v.x[0])}; }, -1, 1, 0.1},
     {"exp", "e to the power x", 1, In::real, Out::same, [](const S* x) { return x[0].unary(Op::exp); },
      [](const Vjp& v) -> Values { return {v.dy() * v.y[0]}; }, -3, 3, 0},
     {"log", "natural logarithm", 1, In::real, Out::same, [](const S* x) { return x[0].unary(Op::log); },
@@ -334,14 +337,14 @@ struct RowOp {
 
   static std::vector<Sample> samples() {
     std::vector<Sample> out;
-    const auto sample = [&](const char* label, DType t, Shape shape) {
+    const auto sample = [&](const char* label, DType t, Shape shape, double reach = 1) {
       Sample s{label, {}, make_params(NoParams{})};
       for (int i = 0; i < row.arity; ++i) {
         const bool flag = row.in == In::boolean || (row.in == In::choice && i == 0);
         if (flag)
           s.inputs.push_back({{DType::b8, shape}, 0, 1, 0});
         else
-          s.inputs.push_back({{t, shape}, row.lo, row.hi, row.gap});
+          s.inputs.push_back({{t, shape}, reach * row.lo, reach * row.hi, row.gap});
       }
       out.push_back(std::move(s));
     };
@@ -350,6 +353,10 @@ struct RowOp {
     sample("scalar", DType::f32, {});
     sample("long", DType::f32, {3, 1001});
     sample("empty", DType::f32, {0, 4});
+    // Where functions that level off have done so, and their slopes must be 0.
+    constexpr std::string_view kLevelOff[] = {"tanh",       "sigmoid",  "erf",  "gelu",
+                                              "gelu_slope", "gelu_erf", "silu", "mish"};
+    if (std::ranges::find(kLevelOff, row.name) != std::end(kLevelOff)) sample("far", DType::f32, {3, 101}, 40);
     if (row.in != In::real) sample("i32", DType::i32, {9, 5});
     return out;
   }

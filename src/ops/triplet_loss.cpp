@@ -12,7 +12,10 @@ struct PairwiseDistance {
   static constexpr OpInfo info{.name = "pairwise_distance", .doc = "|x - y + eps| over the last axis", .inputs = 2};
   static Values expand(Builder&, ArgValues x, const Params& p) {
     check_same_floats("pairwise_distance", x);
-    return {sqrt(reduce_sum(square(x[0] - x[1] + p.eps), {-1}))};
+    const Value sum = reduce_sum(square(x[0] - x[1] + p.eps), {-1}), zero = constant_like(sum, 0);
+    // The root has no slope at 0; equal vectors have the slope 0.
+    const Value apart = less(zero, sum);
+    return {select(apart, sqrt(select(apart, sum, constant_like(sum, 1))), zero)};
   }
   static std::vector<Sample> samples() {
     return {{"vectors", {{{DType::f32, {3, 2, 6}}}, {{DType::f32, {3, 2, 6}}}}, make_params(Params{})}};

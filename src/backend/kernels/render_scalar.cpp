@@ -93,7 +93,11 @@ std::string expression(const ScalarInstr& i, const std::string& a, const std::st
     case ScalarOp::log: return fmt::format("log({})", a);
     case ScalarOp::sqrt: return fmt::format("sqrt({})", a);
     case ScalarOp::rsqrt: return fmt::format("rsqrt({})", a);
-    case ScalarOp::tanh: return fmt::format("tanh({})", a);
+    case ScalarOp::tanh: {
+      // OpenCL allows tanh a few ulp, so that it may stop short of 1; gelu's slope takes 1 - tanh^2 times a cube.
+      const int exact = i.dtype == DType::f64 ? 20 : 10;  // from there on it rounds to 1
+      return fmt::format("{} > {} ? ({})1 : {} < -{} ? ({})-1 : tanh({})", a, exact, type, a, exact, type, a);
+    }
     case ScalarOp::sigmoid: return fmt::format("({})1 / (({})1 + exp(-{}))", type, type, a);
     case ScalarOp::erf: return fmt::format("erf({})", a);
     case ScalarOp::sin: return fmt::format("sin({})", a);
