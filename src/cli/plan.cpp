@@ -100,13 +100,16 @@ void add_plan(CLI::App& app, int&) {
   CLI::App* cmd =
       app.add_subcommand("plan", "Exact memory, cost per node, kernels and why others declined; nothing runs");
   o->recipe.add_to(*cmd);
-  cmd->add_flag("--nodes", o->nodes, "List every launch: kernel, cost, bytes, candidates that declined and why");
+  CLI::Option* nodes =
+      cmd->add_flag("--nodes", o->nodes, "List every launch: kernel, cost, bytes, candidates that declined and why");
   cmd->add_option("--disable-pass", o->disabled, "Leave out an optional pass; may be repeated");
   cmd->add_option("--target", o->target,
                   "Plan for a card that need not be here: a name (`lathe devices --targets`) or a target file");
-  cmd->add_option("--device-memory", o->device_memory, "Plan as if the device had so much memory, for example 16GiB");
+  CLI::Option* memory = cmd->add_option("--device-memory", o->device_memory,
+                                        "Plan as if the device had so much memory, for example 16GiB");
   CLI::Option* curve =
       cmd->add_flag("--curve", o->curve, "Plan under ever smaller budgets: memory against predicted time");
+  curve->excludes(nodes)->excludes(memory);
   cmd->add_option("--svg", o->svg, "Where --curve draws it; default: NAME_curve.svg here")->needs(curve);
   cmd->add_flag("--json", o->json, "Print all of it as JSON");
   cmd->footer(
@@ -122,6 +125,8 @@ void add_plan(CLI::App& app, int&) {
     if (!o->target.empty()) options.target = load_target(o->target);
     if (!o->device_memory.empty()) options.device_memory = parse_size_option("--device-memory", o->device_memory);
     if (!options.target) warn_if_absent(r);
+    if (o->curve && r.memory.budget.bytes > 0)
+      throw UserError("memory.budget: --curve tries all budgets that can be met; leave it out", Exit::usage);
     if (o->curve) return print_curve(r, options, o->svg.empty() ? r.name + "_curve.svg" : o->svg, o->json);
     const Compiled c = compile(r, describe_data(r), options);
     const int64_t outside = estimate_outside(c, 0);

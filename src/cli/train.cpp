@@ -135,7 +135,7 @@ void print_lr_find(const LrFind& f, bool json) {
     row("suggested", fmt::format("optimizer.lr = {:.2g} (the loss falls fastest there)", *f.suggested));
   else
     row("suggested", "nothing: the loss did not fall at any rate; look at the data and the model");
-  if (!f.points.empty()) row("lowest loss at", fmt::format("{:.2g} (too large to train with)", f.lowest));
+  if (f.suggested) row("lowest loss at", fmt::format("{:.2g} (too large to train with)", f.lowest));
   row("sweep", fmt::format("{} steps, {}", f.points.size(),
                            f.exploded ? "ended by an exploding loss" : "no explosion up to the largest rate"));
   row("picture", f.picture);

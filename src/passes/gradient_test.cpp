@@ -1,7 +1,7 @@
 // Derivatives against finite differences, in f64 on the reference interpreter.
 //
-// First order, for every differentiable op and sample, by check_gradient. Second order, for small networks: the derivative of
-// <grad L, v> against the central difference of grad L along v.
+// First order, for every differentiable op and sample, by check_gradient. Second order, for small networks: the
+// derivative of <grad L, v> against the central difference of grad L along v.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,9 +15,11 @@
 #include "ops/attention.h"
 #include "ops/avg_pool.h"
 #include "ops/batch_norm.h"
+#include "ops/bce_loss.h"
 #include "ops/conv2d.h"
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
+#include "ops/elu.h"
 #include "ops/full.h"
 #include "ops/grad.h"
 #include "ops/layer_norm.h"
@@ -28,6 +30,7 @@
 #include "ops/reshape.h"
 #include "ops/sample.h"
 #include "ops/softmax.h"
+#include "ops/triplet_loss.h"
 #include "passes/autodiff.h"
 #include "passes/check_gradient.h"
 
@@ -219,6 +222,28 @@ TEST(SecondOrder, TransformerBlock) {
                    return sum_all(gelu(x[0] + attention(q, k, x[0], true)));
                  }},
                 10);
+}
+
+// Where functions have no slope, or two operands are equal: what PyTorch takes.
+TEST(Gradient, AtKinksAndTies) {
+  const TensorType vec{DType::f32, {2}};
+  const auto slopes = [&](double at, const std::function<Value(Value, Value)>& f) {
+    Builder b("kink");
+    const Value x[] = {b.input(vec, InputKind::param, "x"), b.input(vec, InputKind::param, "y")};
+    const Values g = grad(sum_all(f(x[0], x[1])), x);
+    for (size_t i = 0; i < 2; ++i) b.output(g[i], OutputKind::result, i == 0 ? "dx" : "dy");
+    const auto out =
+        interpret(autodiff(b.finish(), PassContext{}), {{vec, {at, at}}, {vec, {at, at}}}, Precision::rounded);
+    return std::pair(out[0].data[1], out[1].data[1]);
+  };
+  using Pair = std::pair<double, double>;
+  EXPECT_EQ(slopes(0, [](Value x, Value y) { return elu(x, 0.7) + y; }), Pair(static_cast<float>(0.7), 1));
+  EXPECT_EQ(slopes(0, [](Value x, Value y) { return abs(x) + y; }), Pair(0, 1));
+  EXPECT_EQ(slopes(3, [](Value x, Value y) { return maximum(x, y); }), Pair(0.5, 0.5));
+  EXPECT_EQ(slopes(3, [](Value x, Value y) { return minimum(x, y); }), Pair(0.5, 0.5));
+  EXPECT_EQ(slopes(2, [](Value x, Value y) { return pairwise_distance(x, y, 0); }), Pair(0, 0));
+  const auto [focal, unused] = slopes(30, [](Value x, Value y) { return focal_loss(x, y / y, 0.25, 0.5); });
+  EXPECT_NEAR(focal, 0, 1e-6);
 }
 
 // Third derivative of x^4 at x: 24 x. Nothing in the rules is special to the second order.

@@ -42,8 +42,10 @@ std::vector<CurvePoint> memory_curve(const std::vector<Graph>& graphs, const Tar
     LATHE_CHECK(fitting, "a budget of {} bytes, where {} can be met", budget, smallest);
     found.push_back(curve_point(*fitting, target, rates, budget));
   }
-  // Those that no other one beats in both, from much memory to little.
-  std::ranges::stable_sort(found, [](const CurvePoint& a, const CurvePoint& b) { return a.arena_bytes < b.arena_bytes; });
+  // Those that no other one beats in both, from much memory to little; of equal ones that of the least budget.
+  std::ranges::stable_sort(found, [](const CurvePoint& a, const CurvePoint& b) {
+    return std::pair(a.arena_bytes, a.budget) < std::pair(b.arena_bytes, b.budget);
+  });
   std::vector<CurvePoint> out;
   for (CurvePoint& p : found)
     if (out.empty() || (p.arena_bytes > out.back().arena_bytes && p.seconds < out.back().seconds)) out.push_back(p);

@@ -206,6 +206,7 @@ TEST(Curve, FallsFromTheWholeArenaToTheSmallest) {
   EXPECT_EQ(curve.front().arena_bytes, plan({g}, {}, plain_table()).arena_bytes);
   EXPECT_EQ(curve.front().launches, 0);
   EXPECT_LE(curve.back().arena_bytes, smallest_of(g, plain_table()));
+  EXPECT_EQ(curve.back().budget, smallest_of(g, plain_table()));
   for (size_t i = 0; i < curve.size(); ++i) {
     EXPECT_LE(curve[i].arena_bytes, curve[i].budget);
     EXPECT_GE(curve[i].seconds, curve.front().seconds);
