@@ -281,4 +281,8 @@ SourceInfo describe_fashion_mnist(const std::string& folder, Split split) {
   });
 }
 
+std::vector<std::string> fashion_mnist_class_names() {
+  return {"T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"};
+}
+
 }  // namespace lathe::data

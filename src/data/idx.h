@@ -36,5 +36,6 @@ inline constexpr const char* kFashionMnistFolder = "/usr/share/datasets/fashion-
 // Fashion-MNIST from `folder`, or from where Debian's package puts it when `folder` is empty.
 std::unique_ptr<Source> load_fashion_mnist(const std::string& folder, Split split);
 SourceInfo describe_fashion_mnist(const std::string& folder, Split split);  // of Debian's without opening a file
+std::vector<std::string> fashion_mnist_class_names();
 
 }  // namespace lathe::data

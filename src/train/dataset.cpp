@@ -86,9 +86,11 @@ constexpr uint64_t kTextSeed = 0;
 constexpr const char* kTextName = "generated text";
 int64_t text_bytes(Split split) { return split == Split::train ? 1 << 20 : 1 << 17; }
 
-std::vector<std::string> folder_names(const Recipe& r) {
-  return r.data.source == "png" && r.data.target == "class" ? data::png_class_names(r.data.path)
-                                                            : std::vector<std::string>();
+// Of sources that know them without reading their samples.
+std::vector<std::string> known_names(const Recipe& r) {
+  if (r.data.target != "class") return {};
+  if (r.data.source == "fashion_mnist") return data::fashion_mnist_class_names();
+  return r.data.source == "png" ? data::png_class_names(r.data.path) : std::vector<std::string>();
 }
 
 // `learned` gets what the files tell of their samples.
@@ -101,7 +103,7 @@ std::shared_ptr<const Source> open_files(const Recipe& r, Split split, Preparati
     return source;
   }
   if (d.source == "npy") return data::load_npy(npy_config(r), split, &learned.numbers);
-  learned.names = folder_names(r);
+  learned.names = known_names(r);
   if (d.source == "png") return data::load_png_folder(png_config(r, split), split);
   if (d.source == "synthetic") return data::make_synthetic(synthetic_config(r, split));
   if (d.source == "text") {
@@ -282,7 +284,7 @@ Preparation learn_preparation(const Recipe& r) {
     } else if (r.data.source == "npy") {
       out.numbers = data::learn_npy(npy_config(r));
     } else {
-      out.names = folder_names(r);
+      out.names = known_names(r);
     }
     return out;
   });
@@ -297,7 +299,7 @@ data::Samples read_samples(const Recipe& r, const Preparation& known, const Tens
 }
 
 std::vector<std::string> class_names(const Recipe& r) {
-  return r.data.target == "class" && r.data.source == "csv" ? learn_preparation(r).names : folder_names(r);
+  return r.data.target == "class" && r.data.source == "csv" ? learn_preparation(r).names : known_names(r);
 }
 
 void check_fit(const Recipe& r, const DataSpec& spec) {
