@@ -46,6 +46,8 @@ class CrashFs final : public Fs {
 
   int64_t create(const std::string& path) override { return add_node(path, std::make_shared<Node>(), /*open=*/true); }
 
+  int64_t open_write(const std::string&) override { return -ENOTSUP; }  // it has no devices, and no symlinks
+
   int64_t write(int fd, std::span<const std::byte> data) override {
     if (crashed()) return -EIO;
     Node& node = *fds_.at(fd);
@@ -91,6 +93,9 @@ class CrashFs final : public Fs {
     info = info_of_node(*node);
     return 0;
   }
+
+  int64_t info_behind(const std::string& path, FileInfo& info) override { return info_at(path, info); }
+  int64_t read_link(const std::string&, std::string&) override { return -EINVAL; }
 
   int64_t make_dir(const std::string& path) override {
     auto node = std::make_shared<Node>();

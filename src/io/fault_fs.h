@@ -29,6 +29,9 @@ class FaultFs final : public Fs {
   int64_t create(const std::string& path) override {
     return pass("create", [&] { return base_.create(path); });
   }
+  int64_t open_write(const std::string& path) override {
+    return pass("open_write", [&] { return base_.open_write(path); });
+  }
   int64_t write(int fd, std::span<const std::byte> data) override {
     const int64_t verdict = ask("write");
     if (verdict < 0) return verdict;
@@ -52,6 +55,12 @@ class FaultFs final : public Fs {
   }
   int64_t info_at(const std::string& path, FileInfo& info) override {
     return pass("info_at", [&] { return base_.info_at(path, info); });
+  }
+  int64_t info_behind(const std::string& path, FileInfo& info) override {
+    return pass("info_behind", [&] { return base_.info_behind(path, info); });
+  }
+  int64_t read_link(const std::string& path, std::string& target) override {
+    return pass("read_link", [&] { return base_.read_link(path, target); });
   }
   int64_t make_dir(const std::string& path) override {
     return pass("make_dir", [&] { return base_.make_dir(path); });

@@ -71,6 +71,12 @@ File File::create(Fs& fs, const std::string& path) {
   return File(fs, path, static_cast<int>(fd));
 }
 
+File File::open_write(Fs& fs, const std::string& path) {
+  const int64_t fd = retry([&] { return fs.open_write(path); });
+  if (fd < 0) fail(fs, kWriting, "open", path, fd);
+  return File(fs, path, static_cast<int>(fd));
+}
+
 File::File(File&& other) noexcept : fs_(other.fs_), path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
 
 File& File::operator=(File&& other) noexcept {
@@ -144,6 +150,20 @@ void make_dirs(Fs& fs, const std::string& path) {
   sync_dir(fs, parent);
 }
 
+std::string make_new_dir(Fs& fs, const std::string& path) {
+  const std::string parent = parent_path(path);
+  make_dirs(fs, parent);
+  std::string name = path;
+  for (int64_t number = 2;; ++number) {
+    const int64_t r = retry([&] { return fs.make_dir(name); });
+    if (r >= 0) break;
+    if (r != -EEXIST) fail(fs, kWriting, "create directory", name, r);
+    name = fmt::format("{}-{}", path, number);
+  }
+  sync_dir(fs, parent);
+  return name;
+}
+
 void rename_path(Fs& fs, const std::string& from, const std::string& to) {
   const int64_t r = retry([&] { return fs.rename(from, to); });
   if (r < 0) fail(fs, kWriting, fmt::format("rename {} to", from), to, r);
@@ -168,6 +188,27 @@ std::optional<FileInfo> info_at(Fs& fs, const std::string& path) {
   if (r == -ENOENT || r == -ENOTDIR) return std::nullopt;
   if (r < 0) fail(fs, kReading, "stat", path, r);
   return info;
+}
+
+std::optional<FileInfo> info_behind(Fs& fs, const std::string& path) {
+  FileInfo info;
+  const int64_t r = retry([&] { return fs.info_behind(path, info); });
+  if (r == -ENOENT || r == -ENOTDIR) return std::nullopt;
+  if (r < 0) fail(fs, kWriting, "stat", path, r);
+  return info;
+}
+
+std::string behind_links(Fs& fs, std::string path) {
+  constexpr int kMostLinks = 40;  // as the kernel has it
+  for (int i = 0; i < kMostLinks; ++i) {
+    const auto info = info_at(fs, path);
+    if (!info || info->kind != FileInfo::Kind::symlink) return path;
+    std::string target;
+    const int64_t r = retry([&] { return fs.read_link(path, target); });
+    if (r < 0) fail(fs, kReading, "read the link", path, r);
+    path = target.starts_with('/') ? target : join_path(parent_path(path), target);
+  }
+  fail(fs, kWriting, "follow", path, -ELOOP);
 }
 
 void remove_tree(Fs& fs, const std::string& path) {

@@ -27,14 +27,17 @@ class Fs {
  public:
   virtual ~Fs() = default;
 
-  virtual int64_t open_read(const std::string& path) = 0;  // a descriptor; never blocks (FIFO) and follows symlinks
-  virtual int64_t create(const std::string& path) = 0;     // a descriptor; fails if anything has that name
+  virtual int64_t open_read(const std::string& path) = 0;   // a descriptor; never blocks (FIFO) and follows symlinks
+  virtual int64_t create(const std::string& path) = 0;      // a descriptor; fails if anything has that name
+  virtual int64_t open_write(const std::string& path) = 0;  // a descriptor of what is there, as it is; follows symlinks
   virtual int64_t write(int fd, std::span<const std::byte> data) = 0;  // appends; bytes written, maybe fewer
   virtual int64_t read_at(int fd, std::span<std::byte> data, int64_t offset) = 0;  // bytes read, 0 at the end
   virtual int64_t sync(int fd) = 0;
   virtual int64_t close(int fd) = 0;
   virtual int64_t info_of(int fd, FileInfo& info) = 0;
-  virtual int64_t info_at(const std::string& path, FileInfo& info) = 0;  // of a symlink itself, not of its target
+  virtual int64_t info_at(const std::string& path, FileInfo& info) = 0;      // of a symlink itself, not of its target
+  virtual int64_t info_behind(const std::string& path, FileInfo& info) = 0;  // of what symlinks lead to
+  virtual int64_t read_link(const std::string& path, std::string& target) = 0;
   virtual int64_t make_dir(const std::string& path) = 0;
   virtual int64_t rename(const std::string& from, const std::string& to) = 0;
   virtual int64_t sync_dir(const std::string& path) = 0;
@@ -48,12 +51,15 @@ class PosixFs final : public Fs {
  public:
   int64_t open_read(const std::string& path) override;
   int64_t create(const std::string& path) override;
+  int64_t open_write(const std::string& path) override;
   int64_t write(int fd, std::span<const std::byte> data) override;
   int64_t read_at(int fd, std::span<std::byte> data, int64_t offset) override;
   int64_t sync(int fd) override;
   int64_t close(int fd) override;
   int64_t info_of(int fd, FileInfo& info) override;
   int64_t info_at(const std::string& path, FileInfo& info) override;
+  int64_t info_behind(const std::string& path, FileInfo& info) override;
+  int64_t read_link(const std::string& path, std::string& target) override;
   int64_t make_dir(const std::string& path) override;
   int64_t rename(const std::string& from, const std::string& to) override;
   int64_t sync_dir(const std::string& path) override;
@@ -63,11 +69,13 @@ class PosixFs final : public Fs {
   int64_t free_bytes(const std::string& path) override;
 };
 
-// An open regular file. The destructor closes without a check: a writer must call close() to know that all went well.
+// An open file: a regular one, unless open_write() was asked for another. The destructor closes without a check: a
+// writer must call close() to know that all went well.
 class File {
  public:
-  static File open_read(Fs&, const std::string& path);  // UserError unless it is a readable regular file
-  static File create(Fs&, const std::string& path);     // UserError if the name exists
+  static File open_read(Fs&, const std::string& path);   // UserError unless it is a readable regular file
+  static File create(Fs&, const std::string& path);      // UserError if the name exists
+  static File open_write(Fs&, const std::string& path);  // a device or pipe to write to; waits for the reader of a FIFO
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;
   ~File();
@@ -88,11 +96,16 @@ class File {
 
 void make_dir(Fs&, const std::string& path);   // UserError if it exists
 void make_dirs(Fs&, const std::string& path);  // with its parents; each new name is made durable in its parent
+// A directory that nobody else has: `path`, or where that name is taken path-2, path-3, ... Returns its name.
+std::string make_new_dir(Fs&, const std::string& path);
 void rename_path(Fs&, const std::string& from, const std::string& to);
 void sync_dir(Fs&, const std::string& path);
-std::vector<std::string> list_dir(Fs&, const std::string& path);  // sorted
-std::optional<FileInfo> info_at(Fs&, const std::string& path);    // nullopt: nothing of that name
-void remove_tree(Fs&, const std::string& path);                   // a file or a directory; symlinks are not followed
+std::vector<std::string> list_dir(Fs&, const std::string& path);    // sorted
+std::optional<FileInfo> info_at(Fs&, const std::string& path);      // nullopt: nothing of that name
+std::optional<FileInfo> info_behind(Fs&, const std::string& path);  // of what symlinks lead to; nullopt: nothing
+// The name that a chain of symlinks ends in; nothing need have it. A path that is no symlink is its own.
+std::string behind_links(Fs&, std::string path);
+void remove_tree(Fs&, const std::string& path);  // a file or a directory; symlinks are not followed
 
 std::string join_path(std::string_view dir, std::string_view name);
 std::string parent_path(const std::string& path);

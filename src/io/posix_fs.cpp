@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <limits>
 
@@ -41,6 +42,11 @@ int64_t PosixFs::create(const std::string& path) {
   return result(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
 }
 
+int64_t PosixFs::open_write(const std::string& path) {
+  if (has_nul(path)) return -EINVAL;
+  return result(::open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC));
+}
+
 int64_t PosixFs::write(int fd, std::span<const std::byte> data) {
   return result(::write(fd, data.data(), data.size()));
 }
@@ -66,6 +72,22 @@ int64_t PosixFs::info_at(const std::string& path, FileInfo& info) {
   if (::lstat(path.c_str(), &s) != 0) return result(-1);
   info = to_info(s);
   return 0;
+}
+
+int64_t PosixFs::info_behind(const std::string& path, FileInfo& info) {
+  struct stat s;
+  if (has_nul(path)) return -EINVAL;
+  if (::stat(path.c_str(), &s) != 0) return result(-1);
+  info = to_info(s);
+  return 0;
+}
+
+int64_t PosixFs::read_link(const std::string& path, std::string& target) {
+  if (has_nul(path)) return -EINVAL;
+  target.resize(PATH_MAX);
+  const int64_t size = result(::readlink(path.c_str(), target.data(), target.size()));
+  target.resize(static_cast<size_t>(size > 0 ? size : 0));
+  return size;
 }
 
 int64_t PosixFs::make_dir(const std::string& path) {

@@ -13,27 +13,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "io/file_writer.h"
 
 namespace lathe {
-
-std::string read_text(io::Fs& fs, const std::string& path, int64_t limit) {
-  const io::File f = io::File::open_read(fs, path);
-  const int64_t size = f.size();
-  LATHE_USER_CHECK(size <= limit, "{}: expected at most {} bytes, got {}", path, limit, size);
-  std::string text(static_cast<size_t>(size), '\0');
-  f.read_at(0, std::as_writable_bytes(std::span(text.data(), text.size())));
-  return text;
-}
-
-void replace_text(io::Fs& fs, const std::string& path, const std::string& text) {
-  const std::string beside = path + ".tmp";
-  fs.remove_file(beside);
-  io::FileWriter w(fs, beside);
-  w.write(text);
-  w.finish();
-  io::rename_path(fs, beside, path);
-}
 
 std::string job_id() {
   const char* slurm = std::getenv("SLURM_JOB_ID");

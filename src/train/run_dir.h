@@ -10,13 +10,10 @@
 
 #include "io/event_file.h"
 #include "io/fs.h"
+#include "io/text_file.h"
 #include "train/recipe.h"
 
 namespace lathe {
-
-std::string read_text(io::Fs&, const std::string& path, int64_t limit = 1 << 20);
-// Written beside and renamed: a reader sees the old or the new text, never half of it.
-void replace_text(io::Fs&, const std::string& path, const std::string& text);
 
 std::string job_id();  // Slurm's, else the process's
 
