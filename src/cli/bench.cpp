@@ -49,7 +49,7 @@ void add_step(CLI::App& bench) {
   cmd->add_option("WORKLOAD", o->workload, "mlp, cnn, resnet18-cifar, resnet50, gpt-tiny, gpt-mini, gpt2-124m")
       ->required();
   add_device_option(*cmd, o->device, "default: cpu");
-  cmd->add_option("--threads", o->threads, "cpu threads; 0: all");
+  cmd->add_option("--threads", o->threads, "cpu threads; 0: all")->check(whole_number(0, 1024));
   cmd->add_option("--budget", o->budget,
                   "Most bytes of arena, like 500MiB: activations that do not fit are computed again");
   cmd->add_flag("--profile", o->profile, "Time of each launch");

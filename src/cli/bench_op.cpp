@@ -276,9 +276,9 @@ void add_bench_op(CLI::App& bench, int&) {
       bench.add_subcommand("op", "Rates of one op; `matmul` on the cpu is compared with OpenBLAS and oneDNN");
   cmd->add_option("NAME", o->ops, "Op, or several, or `all`; `lathe devices --ops` lists them")->required();
   add_device_option(*cmd, o->device, "default: cpu");
-  cmd->add_option("--threads", o->threads, "cpu threads, for the peers as well; 0: all")->check(CLI::NonNegativeNumber);
+  cmd->add_option("--threads", o->threads, "cpu threads, for the peers as well; 0: all")->check(whole_number(0, 1024));
   cmd->add_option("--rounds", o->rounds, "Measurements of each case, at least")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1, 1000000))
       ->capture_default_str();
   cmd->add_option("--shapes", o->shapes,
                   "matmul on the cpu: a part of the names (gpt-mini), or MxNxK[xBATCH][:nt]; other ops: a shape for "

@@ -1,10 +1,25 @@
 #include "cli/command.h"
 
+#include <charconv>
+#include <system_error>
+
 namespace lathe::cli {
 
 CLI::Validator not_empty() {
   return CLI::Validator([](std::string& text) { return std::string(text.empty() ? "expected a value, got \"\"" : ""); },
                         "");
+}
+
+CLI::Validator whole_number(int64_t min, int64_t max) {
+  const auto problem = [=](const std::string& text) -> std::string {
+    int64_t value = 0;
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    if (error == std::errc{} && stop == end && value >= min && value <= max) return "";
+    return fmt::format("expected a whole number from {} to {}, got {}", min, max, text);
+  };
+  const bool bounded = max < std::numeric_limits<int64_t>::max();
+  return CLI::Validator(problem, bounded ? fmt::format("{} to {}", min, max) : "");
 }
 
 CLI::Option* add_device_option(CLI::App& app, std::string& device, const std::string& about) {

@@ -4,6 +4,7 @@
 #include <lathe/lathe.h>
 
 #include <CLI/CLI.hpp>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,9 @@ void add_ops(CLI::App&, int&);
 
 // An option that was given as "": an unset shell variable, most likely, and never a wish for the default.
 CLI::Validator not_empty();
+
+// A whole number from `min` to `max`. CLI11 itself takes what is beyond 64 bits for the largest number there is.
+CLI::Validator whole_number(int64_t min, int64_t max = std::numeric_limits<int64_t>::max());
 
 // --device NAME, checked before anything else happens. `about` is added to the help.
 CLI::Option* add_device_option(CLI::App&, std::string& device, const std::string& about);

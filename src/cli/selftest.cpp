@@ -248,7 +248,7 @@ void add_selftest(CLI::App& app, int& exit) {
   auto* device = add_device_option(*cmd, o->device, "every op's samples there");
   auto* op = cmd->add_option("--op", o->op, "Only ops whose name contains this")->check(not_empty());
   auto* product = cmd->add_option("--product", o->product, "cuda: side of the matrices whose products are timed")
-                      ->check(CLI::Range(64, 32768))
+                      ->check(whole_number(64, 32768))
                       ->excludes(op);
   auto* ops_only = cmd->add_flag("--ops-only", o->ops_only, "Every op, but no training and no measurement");
   auto* card = cmd->add_flag("--card", o->card, "cuda: only the measurements: tensor cores, copies under computation")

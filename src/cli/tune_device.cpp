@@ -17,7 +17,7 @@ void add_tune_device(CLI::App& bench) {
   CLI::App* cmd = bench.add_subcommand(
       "tune-device", "Measure tile sizes of products, attention and loops on a device, keep the best");
   cmd->add_option("--device", o->device, "opencl, opencl:N");
-  cmd->add_option("--rounds", o->rounds, "Turns over all candidates")->check(CLI::Range(1, 1000));
+  cmd->add_option("--rounds", o->rounds, "Turns over all candidates")->check(whole_number(1, 1000));
   cmd->add_option("--seconds", o->seconds, "Compile no further candidates after this time")
       ->check(CLI::NonNegativeNumber);
   cmd->add_flag("--json", o->json, "Print the result as JSON");
