@@ -14,15 +14,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// runs/<recipe>-<time>; a number is added when two runs start in one second.
+// runs/<recipe>-<time>. Runs that start in one second are told apart when the directory is made (new_out).
 std::string new_run_directory(const std::string& name) {
   const std::time_t now = std::time(nullptr);
   char text[32];
   std::strftime(text, sizeof(text), "%Y%m%d-%H%M%S", std::localtime(&now));
-  const std::string base = fmt::format("runs/{}-{}", name, text);
-  std::string path = base;
-  for (int i = 2; fs::exists(path); ++i) path = fmt::format("{}-{}", base, i);
-  return path;
+  return fmt::format("runs/{}-{}", name, text);
 }
 
 // The newest runs/<recipe>-*, by name: names end in the time.
@@ -49,12 +46,15 @@ nlohmann::ordered_json to_json(const TrainResult& r) {
       {"preempted", r.preempted},
       {"stopped_early", r.stopped_early},
       {"steps", r.steps},
+      {"skipped_steps", r.skipped},
       {"best_step", r.best_step > 0 ? nlohmann::ordered_json(r.best_step) : nlohmann::ordered_json(nullptr)},
       {"loss", number(r.loss)},
       {"test_loss", number(r.eval_loss)},
       {"test_accuracy", number(r.accuracy)},
       {"samples_per_second", number(r.samples_per_second)},
-      {"training_seconds", r.seconds},
+      {"training_seconds", r.total_seconds},
+      {"timed_from_step", r.timed_from},
+      {"part_seconds", r.seconds},
       {"gflops", r.flops_per_second / 1e9},
       {"peak_gflops", r.peak_flops > 0 ? number(r.peak_flops / 1e9) : nlohmann::ordered_json(nullptr)},
       {"percent_of_peak",
@@ -79,19 +79,28 @@ nlohmann::ordered_json to_json(const TrainResult& r) {
   return j;
 }
 
+// What the training time of a resumed run is made of.
+std::string about_parts(const TrainResult& r) {
+  if (r.timed_from > 0) return fmt::format(" since step {}; that of earlier steps was not kept", r.timed_from);
+  return r.total_seconds > r.seconds ? fmt::format(", of that since --resume: {}", format_seconds(r.seconds)) : "";
+}
+
 void print_table(const TrainResult& r) {
   const auto row = [](const char* what, const std::string& value) { fmt::print("  {:<22} {}\n", what, value); };
   fmt::print("\n");
   if (r.evaluation) {
     r.evaluation->each(
         [&](const char* name, double value) { row(fmt::format("test {}", name).c_str(), metric_text(name, value)); });
-    row("test loss", fmt::format("{:.4f}", r.eval_loss));
+    row("test loss", loss_text(r.eval_loss));
   }
   row("steps", std::to_string(r.steps));
+  if (r.skipped > 0)
+    row("refused steps", fmt::format("{} of {}: loss or gradients were not finite, and the weights stayed as they were",
+                                     r.skipped, r.steps));
   if (!r.unchanged) {
-    row("training loss", fmt::format("{:.4f}", r.loss));
+    row("loss of the last batch", loss_text(r.loss));
     row("samples/s", fmt::format("{:.0f}", r.samples_per_second));
-    row("training time", format_seconds(r.seconds));
+    row("training time", format_seconds(r.total_seconds) + about_parts(r));
     row("waited for data", format_seconds(r.wait_seconds));
   }
   if (r.peak_flops > 0 && !r.unchanged)
@@ -168,7 +177,7 @@ void add_train(CLI::App& app, int& exit) {
       "Write trace.json to the run directory: what each thread and device queue did in some steps, with the speed of "
       "every kernel; open it in Perfetto or chrome://tracing");
   cmd->add_option("--profile-steps", o->profile_steps, "Steps in the trace, after the first three; default: 10")
-      ->check(CLI::Range(1, 1000))
+      ->check(whole_number(1, 1000))
       ->needs(profile);
   cmd->add_option("--disable-pass", o->disabled, "Leave out an optional pass, e.g. fuse; may be repeated");
   cmd->add_flag("--json", o->json, "Print the result as JSON, and nothing else, on standard output");
@@ -190,10 +199,12 @@ void add_train(CLI::App& app, int& exit) {
     const bool own =
         o->resume && o->recipe.recipe.empty() && !t.out.empty() && fs::exists(fs::path(t.out) / "recipe.toml");
     const Recipe r = own ? load_run_recipe(t.out, o->recipe.all_sets()) : o->recipe.load();
+    t.new_out = t.out.empty() && !o->resume;
     if (t.out.empty()) t.out = o->resume ? newest_run_directory(r.name) : new_run_directory(r.name);
     if (o->lr_find) {
       LrFindOptions find;
       find.out = t.out;
+      find.new_out = t.new_out;
       find.compile = t.compile;
       print_lr_find(find_learning_rate(r, find), o->json);
       return;
@@ -201,17 +212,18 @@ void add_train(CLI::App& app, int& exit) {
     std::optional<StepProfile> trace;
     if (o->profile) {
       trace.emplace(r, t.out + "/trace.json", o->profile_steps);
+      t.on_start = [&](const std::string& out) { trace->write_to(out + "/trace.json"); };
       t.on_step = [&](int64_t, Executor& e) { trace->after_step(e); };
     }
     const TrainResult result = train(r, t);
     if (trace) trace->finish();
-    if (!result.unchanged) io::replace_file(t.out + "/summary.json", to_json(result).dump(2) + "\n");
+    if (!result.unchanged) io::replace_file(result.out + "/summary.json", to_json(result).dump(2) + "\n");
     if (o->json)
       fmt::print("{}\n", to_json(result).dump(2));
     else
       print_table(result);
     if (trace && !o->json) fmt::print("  {:<22} {}\n", "trace", trace->about());
-    if (!o->quiet && !result.preempted) report_run(t.out, o->json);
+    if (!o->quiet && !result.preempted) report_run(result.out, o->json);
     exit = result.preempted ? static_cast<int>(Exit::preempted) : 0;
   });
 }

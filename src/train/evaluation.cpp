@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/stopwatch.h"
+#include "train/progress.h"
 
 namespace lathe {
 
@@ -145,7 +146,8 @@ void format_metric(Out to, std::string_view name, double value) {
 
 void append_evaluation(fmt::memory_buffer& text, const EvalResult& r) {
   const auto to = std::back_inserter(text);
-  fmt::format_to(to, "test loss {:.4f}", r.loss);
+  fmt::format_to(to, "test loss ");
+  format_loss(to, r.loss);
   r.each([&](std::string_view name, double value) {
     fmt::format_to(to, ", {} ", name);
     format_metric(to, name, value);

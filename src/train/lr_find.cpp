@@ -112,7 +112,11 @@ LrFind find_learning_rate(const Recipe& r, const LrFindOptions& o) {
   }
   judge(out);
   io::PosixFs fs;
-  io::make_dirs(fs, o.out);
+  std::string folder = o.out;
+  if (o.new_out)
+    folder = io::make_new_dir(fs, o.out);
+  else
+    io::make_dirs(fs, o.out);
   std::string table = "lr\tloss\tsmooth\n";
   io::LineChart chart{"learning rate", "training loss", {{"loss", {}, {}}, {"smoothed", {}, {}}}, true, {}};
   for (const LrFindPoint& p : out.points) {
@@ -123,8 +127,8 @@ LrFind find_learning_rate(const Recipe& r, const LrFindOptions& o) {
     chart.lines[1].y.push_back(p.smooth <= 2 * out.points[0].loss ? p.smooth : std::nan(""));
   }
   if (out.suggested) chart.marks.push_back({*out.suggested, fmt::format("steepest: {:.2g}", *out.suggested)});
-  out.table = io::join_path(o.out, "lr_find.tsv");
-  out.picture = io::join_path(o.out, "lr_find.svg");
+  out.table = io::join_path(folder, "lr_find.tsv");
+  out.picture = io::join_path(folder, "lr_find.svg");
   replace_text(fs, out.table, table);
   replace_text(fs, out.picture, io::svg_file(chart));
   return out;

@@ -12,6 +12,7 @@ namespace lathe {
 
 struct LrFindOptions {           // How find_learning_rate goes.
   std::string out;               // gets lr_find.svg and lr_find.tsv
+  bool new_out = false;          // never a directory that is there: out-2, out-3, ... if it has to be
   double low = 1e-6, high = 10;  // rates of the first and the last step
   int64_t steps = 140;           // from low to high
   CompileOptions compile;        // passes and device

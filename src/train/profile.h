@@ -19,9 +19,10 @@ class StepProfile {  // See the top of the file.
   StepProfile(const Recipe&, std::string path, int64_t steps);  // so many, written to `path`
 
   ~StepProfile();
-  void after_step(Executor&);  // of the run, in the thread that trains
-  void finish();               // after the run: writes what there is, if its end came before that of the profile
-  std::string about() const;   // one line: the file, and what is in it
+  void write_to(std::string path) { path_ = std::move(path); }  // instead; before the first step
+  void after_step(Executor&);                                   // of the run, in the thread that trains
+  void finish();              // after the run: writes what there is, if its end came before that of the profile
+  std::string about() const;  // one line: the file, and what is in it
 
  private:
   void write();

@@ -1,6 +1,5 @@
 #include "train/progress.h"
 
-#include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -21,6 +20,12 @@ std::string format_bytes(int64_t bytes) {
   return u == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", v, units[u]);
 }
 
+std::string loss_text(double v) {
+  std::string text;
+  format_loss(std::back_inserter(text), v);
+  return text;
+}
+
 std::string format_seconds(double s) {
   if (!(s >= 0) || s > 1e9) return "?";
   if (s < 10) return fmt::format("{:.1f} s", s);
@@ -32,14 +37,14 @@ std::string format_seconds(double s) {
 
 bool is_terminal(std::FILE* f) { return isatty(fileno(f)) == 1; }
 
-namespace {
-
-constexpr double kRedraw = 0.1, kPlain = 5.0;  // seconds between two lines
-
-int columns(std::FILE* f) {
+int terminal_columns(std::FILE* f) {
   winsize w{};
   return ioctl(fileno(f), TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : 80;
 }
+
+namespace {
+
+constexpr double kRedraw = 0.1, kPlain = 5.0;  // seconds between two lines
 
 }  // namespace
 
@@ -54,15 +59,17 @@ void Progress::update(const Line& l) {
   last_ = now;
   const double done = l.total > 0 ? static_cast<double>(l.step) / static_cast<double>(l.total) : 0;
   fmt::memory_buffer text;  // its own 500 bytes are enough: no allocation
-  fmt::format_to(std::back_inserter(text), "step {}/{}  epoch {:.2f}  loss {:.4f}  lr {:.2g}  {:.0f}/s  ETA {}", l.step,
-                 l.total, l.epoch, l.loss, l.lr, l.samples_per_second, format_seconds(l.eta));
+  fmt::format_to(std::back_inserter(text), "step {}/{}  epoch {:.2f}  loss ", l.step, l.total, l.epoch);
+  format_loss(std::back_inserter(text), l.loss);
+  fmt::format_to(std::back_inserter(text), "  lr {:.2g}  {:.0f}/s  ETA {}", l.lr, l.samples_per_second,
+                 format_seconds(l.eta));
   std::string_view shown(text.data(), text.size());
   if (!terminal_) {
     fmt::print(out_, "{}\n", shown);
     std::fflush(out_);
     return;
   }
-  const int width = columns(out_), room = width - static_cast<int>(shown.size()) - 9;
+  const int width = terminal_columns(out_), room = width - static_cast<int>(shown.size()) - 9;
   fmt::memory_buffer bar;
   if (room >= 8) {
     const int cells = std::min(room, 40), full = static_cast<int>(done * cells);

@@ -1,7 +1,10 @@
 // Progress of a run for people: one line that is redrawn on a terminal, plain lines otherwise.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -9,9 +12,19 @@
 
 namespace lathe {
 
-std::string format_bytes(int64_t);   // "12.3 MiB"
+std::string format_bytes(int64_t);  // "12.3 MiB"
+// "0.3484"; "4.599e+20", "3.2e-07": as short where a number is huge or tiny. Allocates nothing.
+template <class Out>
+Out format_loss(Out to, double v) {
+  const double size = std::fabs(v);
+  if (std::isnan(v)) return fmt::format_to(to, "nan");  // its sign says nothing
+  if (size >= 1e5 || (size > 0 && size < 1e-3)) return fmt::format_to(to, "{:.4g}", v);
+  return fmt::format_to(to, "{:.4f}", v);
+}
+std::string loss_text(double);       // the same
 std::string format_seconds(double);  // "1:02:03", "42 s"
 bool is_terminal(std::FILE*);        // rather than a file or pipe
+int terminal_columns(std::FILE*);    // 80 where it does not tell
 
 class Progress {  // Prints how a run goes.
  public:

@@ -14,6 +14,10 @@
 
 namespace lathe {
 
+// Keys of Manifest::info: seconds of training up to the checkpoint, and the step from which on they were counted.
+inline constexpr const char* kSecondsInfo = "training_seconds";
+inline constexpr const char* kTimedFromInfo = "timed_from_step";
+
 class RunCheckpoints {
  public:
   // Makes the directories, takes the lock and cleans up after a process that died. UserError: the directory holds

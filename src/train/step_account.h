@@ -2,6 +2,7 @@
 // after the next ones were given to the device. A refused step changed nothing there.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -15,8 +16,10 @@ namespace lathe {
 
 class StepAccount {
  public:
-  // `c` is read when the first step is heard of. `out`: the run directory, for messages.
-  StepAccount(const Compiled& c, const std::string& out, Progress& progress) : c_(c), out_(out), progress_(progress) {}
+  // `c` is read when the first step is heard of. `what_is_left`: of the run when it ends with a refused step, for the
+  // message.
+  StepAccount(const Compiled& c, std::function<std::string()> what_is_left, Progress& progress)
+      : c_(c), what_is_left_(std::move(what_is_left)), progress_(progress) {}
 
   // The steps, in order. `rate`: its learning rate. Allocates nothing, but for refused steps. UserError when a step was
   // refused and the recipe does not go on past it.
@@ -24,6 +27,7 @@ class StepAccount {
 
   double loss() const { return loss_; }
   double smooth_loss() const { return smooth_loss_.value_or(loss_); }  // for people
+  int64_t skipped() const { return skipped_; }                         // refused steps, of all parts of the run
   double epoch_after(int64_t steps) const;
   void forget();  // no step was heard of: the loss is not a number
 
@@ -33,10 +37,11 @@ class StepAccount {
 
  private:
   void overflowed(int64_t step, double scale);
-  void refuse(int64_t step, MetricsLog&);
+  void write(const StepMetrics&, double rate, MetricsLog&) const;
+  void refuse(int64_t step);
 
   const Compiled& c_;
-  const std::string& out_;
+  std::function<std::string()> what_is_left_;
   Progress& progress_;
   int64_t skipped_ = 0, skipped_in_a_row_ = 0;
   double loss_ = 0, grad_norm_ = 0;

@@ -27,7 +27,11 @@ namespace {
 class Trainer {
  public:
   Trainer(const Recipe& r, const TrainOptions& o)
-      : options_(o), progress_(stdout, o.quiet), monitor_(r), account_(c_, o.out, progress_) {
+      : options_(o),
+        progress_(stdout, o.quiet),
+        monitor_(r),
+        account_(
+            c_, [this] { return what_is_left(); }, progress_) {
     // All that can fail without a directory comes first: a run that cannot start leaves nothing behind.
     require_device(parse_device_name(r.device.name));
     dataset_ = o.train_data ? own_dataset(r, o.train_data, o.eval_data) : open_dataset(r);
@@ -48,13 +52,15 @@ class Trainer {
     if (c_.has("eval")) evaluation_ = std::make_unique<Evaluation>(c_, *executor_, *dataset_.eval);
     terms_per_sample_ = c_.data.terms();
     schedule_ = schedule_config(c_);
-    files_.emplace(r, o, progress_);
+    if (options_.new_out) options_.out = io::make_new_dir(fs_, options_.out);
+    files_.emplace(r, options_, progress_);
   }
 
   TrainResult run() {
     progress_.note(fmt::format("run directory: {}", options_.out));
     restore();
     if (step_ >= c_.schedule.total_steps || monitor_.should_stop()) return nothing_to_do();
+    if (options_.on_start) options_.on_start(options_.out);
     replace_text(fs_, io::join_path(options_.out, "recipe.toml"), to_toml(c_.recipe));
     keep_run_data();
     log_.emplace(fs_, options_.out, step_);
@@ -88,6 +94,12 @@ class Trainer {
       progress_.note(
           fmt::format("warning: no {}, which would be too large: a prediction will ask for the data", kRunDataFile));
     dataset_.preparation.reset();
+  }
+
+  std::string what_is_left() {
+    const auto newest = files_->newest();
+    return newest ? fmt::format("the checkpoint of step {} is intact: {}", *newest, options_.out)
+                  : "there is no checkpoint yet";
   }
 
   // What the device computed since the last checkpoint is gone; files are as they were. The step is the first that the
@@ -129,6 +141,12 @@ class Trainer {
                       "written: the learning "
                       "rate is not that of a run to {} from the beginning",
                       schedule_.name, c_.schedule.total_steps, info("total_steps"), c_.schedule.total_steps));
+    if (const auto it = found->manifest.info.find(kSecondsInfo); it != found->manifest.info.end()) {
+      earlier_seconds_ = std::strtod(it->second.c_str(), nullptr);
+      result_.timed_from = info(kTimedFromInfo);
+    } else {
+      result_.timed_from = step_;
+    }
     account_.load(found->manifest.info);
     monitor_.load(found->manifest.info);
     progress_.note(fmt::format("resumed at step {} from {}", step_, found->path));
@@ -304,7 +322,9 @@ class Trainer {
 
   void publish(Which which) {
     settle();
-    std::map<std::string, std::string> info{{"total_steps", std::to_string(c_.schedule.total_steps)}};
+    std::map<std::string, std::string> info{{"total_steps", std::to_string(c_.schedule.total_steps)},
+                                            {kSecondsInfo, fmt::format("{:.3f}", earlier_seconds_ + result_.seconds)},
+                                            {kTimedFromInfo, std::to_string(result_.timed_from)}};
     account_.save(info);
     monitor_.save(info);
     files_->publish(which, *executor_, c_, step_, std::move(info), *log_);
@@ -319,6 +339,8 @@ class Trainer {
   TrainResult finish() {
     result_.steps = step_;
     result_.best_step = monitor_.best_step();
+    result_.skipped = account_.skipped();
+    result_.total_seconds = earlier_seconds_ + result_.seconds;
     result_.loss = account_.loss();
     result_.eval_loss = eval_ ? eval_->loss : std::numeric_limits<double>::quiet_NaN();
     result_.accuracy = eval_ ? eval_->accuracy : std::numeric_limits<double>::quiet_NaN();
@@ -351,7 +373,7 @@ class Trainer {
     return result_;
   }
 
-  const TrainOptions& options_;
+  TrainOptions options_;
   io::PosixFs fs_;
   Progress progress_;
   StopSignals signals_;
@@ -372,6 +394,7 @@ class Trainer {
   std::optional<size_t> update_;
   data::Batch batch_;
   int64_t step_ = 0, first_step_ = 0, samples_ = 0;
+  double earlier_seconds_ = 0;  // of training, up to the checkpoint that this part began with
   std::optional<EvalResult> eval_;
   TrainResult result_;
 };

@@ -17,6 +17,7 @@ namespace lathe {
 
 struct TrainOptions {         // How train() runs.
   std::string out;            // run directory
+  bool new_out = false;       // never one that is there: out-2, out-3, ... if it has to be; TrainResult::out tells
   bool resume = false;        // go on from the newest valid checkpoint, if there is one
   bool quiet = false;         // no progress on the standard output
   bool measure_peak = false;  // at the end, for the percentage of the device's peak
@@ -24,6 +25,8 @@ struct TrainOptions {         // How train() runs.
   // Data of one's own (data/arrays.h) instead of the recipe's, whose data.source, path, shape, classes and numbers of
   // samples they replace. Without `eval_data`, data.validation of `train_data` is held out, or nothing is evaluated.
   std::shared_ptr<const data::Source> train_data = nullptr, eval_data = nullptr;  // eval_data: may be null
+  // Called with the run directory, which is there and locked, before the first step.
+  std::function<void(const std::string& out)> on_start = nullptr;
   // Called after each step with its number, counted from 1: for tests and profiles.
   std::function<void(int64_t step, Executor&)> on_step;
 };
@@ -65,11 +68,14 @@ struct TrainResult {                                    // What train() did.
   bool stopped_early = false;                           // train.patience ended it
   int64_t steps = 0;                                    // reached
   int64_t best_step = 0;                                // of the best evaluation; 0: there was none
-  double loss = 0;                                      // last training loss
+  int64_t skipped = 0;                                  // steps that were refused: not finite
+  double loss = 0;                                      // of the last batch
   double eval_loss = 0, accuracy = 0;                   // NaN when nothing was evaluated
   std::optional<EvalResult> evaluation;                 // the last
   double samples_per_second = 0;                        // in training steps
-  double seconds = 0;                                   // in training steps
+  double seconds = 0;                                   // in training steps of this part: since the start or --resume
+  double total_seconds = 0;                             // of all parts that led to this state, from step `timed_from`
+  int64_t timed_from = 0;                               // > 0: a checkpoint of this step did not say how long it took
   double flops_per_second = 0;                          // that the kernels compute
   double peak_flops = 0;                                // measured on this device
   RunMemory memory;                                     // as planned
@@ -118,7 +124,8 @@ std::vector<Prediction> predict(const std::string& run, const std::vector<std::s
                                 const std::vector<std::string>& sets, std::optional<int64_t> tokens = {},
                                 Which = Which::newest);
 
-// The recipe stored in a run directory, with overrides.
+// The recipe stored in a run directory, with overrides. UserError where they would change what the net's outputs mean,
+// such as data.label.
 Recipe load_run_recipe(const std::string& run, const std::vector<std::string>& sets);
 
 // An executor with the weights of the run's checkpoint; notes go to stderr.
