@@ -21,10 +21,13 @@ Json run_json(const RunInfo& r) {
   j["device"] = r.recipe.device.name;
   j["step"] = r.step;
   j["total_steps"] = number(r.total_steps);
+  j["skipped"] = r.skipped;
   j["seconds"] = number(r.seconds);
+  j["timed_from_step"] = r.timed_from;
   j["best"] = Json::object();
   for (const auto& [name, line] : r.curves)
     if (name.starts_with("eval_")) j["best"][name.substr(5)] = number(r.best(name));
+  if (!r.warnings.empty()) j["warnings"] = r.warnings;
   return j;
 }
 
@@ -40,11 +43,15 @@ std::string shortened(const std::string& cell) {
   return cell.substr(0, head) + "..." + cell.substr(tail);
 }
 
-// Columns as wide as their widest cell; the first to the left.
-void print_table(io::ReportTable t) {
+io::ReportTable with_short_cells(io::ReportTable t) {
   for (std::string& cell : t.header) cell = shortened(cell);
   for (auto& row : t.rows)
     for (std::string& cell : row) cell = shortened(cell);
+  return t;
+}
+
+// Columns as wide as their widest cell; the first to the left.
+void print_table(const io::ReportTable& t) {
   std::vector<size_t> widths(t.header.size(), 0);
   const auto widen = [&](const std::vector<std::string>& row) {
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
@@ -101,6 +108,8 @@ void add_runs(CLI::App& app, int&) {
       named = named && found == std::vector<std::string>{dir};
       for (const std::string& path : found) runs.push_back(read_run(path));
     }
+    for (const RunInfo& r : runs)
+      for (const std::string& what : r.warnings) fmt::print(stderr, "lathe: warning: {}\n", what);
     const bool compares = runs.size() > 1 && (named || !o->curves.empty());
     if (!o->curves.empty()) write_curves(o->curves, runs);
     if (o->json) {
@@ -119,7 +128,12 @@ void add_runs(CLI::App& app, int&) {
       fmt::print("no runs\n");
       return;
     }
-    print_table(runs_table(runs));
+    io::ReportTable table = with_short_cells(runs_table(runs));
+    std::vector<std::string> left_out;
+    // A file or a pipe has no width.
+    if (is_terminal(stdout)) left_out = narrow_runs_table(table, static_cast<size_t>(terminal_columns(stdout)));
+    print_table(table);
+    if (!left_out.empty()) fmt::print("left out to fit: {}; --json has all\n", fmt::join(left_out, ", "));
     for (const RunInfo& r : runs)
       if (r.state == RunState::unreadable) fmt::print("{}: {}\n", r.path, r.problem);
     if (compares) {
@@ -128,7 +142,7 @@ void add_runs(CLI::App& app, int&) {
       if (keys.rows.empty())
         fmt::print("the recipes are equal\n");
       else
-        print_table(keys);
+        print_table(with_short_cells(keys));
     }
     if (!o->curves.empty()) fmt::print("\ncurves: {}\n", o->curves);
   });

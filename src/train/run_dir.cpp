@@ -8,11 +8,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
-#include <nlohmann/json.hpp>
-#include <sstream>
 #include <vector>
 
 #include "base/error.h"
+#include "train/metrics_lines.h"
 
 namespace lathe {
 
@@ -46,13 +45,10 @@ MetricsLog::MetricsLog(io::Fs& fs, const std::string& dir, int64_t step) : event
   const std::string path = io::join_path(dir, "metrics.jsonl");
   std::string kept;
   if (io::info_at(fs, path)) {
-    std::istringstream lines(read_text(fs, path, int64_t{1} << 30));
-    for (std::string line; std::getline(lines, line);) {
-      const auto json = nlohmann::json::parse(line, nullptr, false);
-      // A torn last line of a killed run does not parse: it goes.
-      if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) continue;
-      if (json["step"].get<int64_t>() <= step) kept += line + "\n";
-    }
+    each_metrics_line(read_text(fs, path, int64_t{1} << 30),
+                      [&](int64_t at, const nlohmann::json&, std::string_view line) {
+                        if (at <= step) kept.append(line) += '\n';
+                      });
   }
   replace_text(fs, path, kept);
   file_ = std::fopen(path.c_str(), "ae");

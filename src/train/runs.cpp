@@ -6,11 +6,12 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "io/report.h"
 #include "io/run_lock.h"
+#include "train/metrics_lines.h"
 #include "train/progress.h"
+#include "train/run_checkpoints.h"
 #include "train/run_dir.h"
 #include "train/trainer.h"
 
@@ -34,13 +35,8 @@ double modified_at(const std::string& path) {
   return ::stat(path.c_str(), &s) == 0 ? static_cast<double>(s.st_mtim.tv_sec) : 0;
 }
 
-// A torn last line of a killed run does not parse: it is passed over, as others that are not the program's.
-void read_log(RunInfo& r, const std::string& text) {
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    const auto j = nlohmann::json::parse(line, nullptr, false);
-    if (!j.is_object() || !j.contains("step") || !j["step"].is_number_integer()) continue;
-    const auto step = j["step"].get<int64_t>();
+void read_log(RunInfo& r, const std::string& path, const std::string& text) {
+  const auto read = [&](int64_t step, const nlohmann::json& j, std::string_view) {
     r.step = std::max(r.step, step);
     for (const auto& [key, value] : j.items()) {
       if (!value.is_number() || std::ranges::find(kNoCurves, key) != std::end(kNoCurves)) continue;
@@ -48,18 +44,60 @@ void read_log(RunInfo& r, const std::string& text) {
       curve.x.push_back(static_cast<double>(step));
       curve.y.push_back(value.get<double>());
     }
+    if (const auto skipped = j.find("skipped"); skipped != j.end() && skipped->is_number_integer())
+      r.skipped = skipped->get<int64_t>();
     if (const auto epoch = j.find("epoch"); epoch != j.end() && epoch->is_number() && epoch->get<double>() > 0)
       r.total_steps =
           std::llround(static_cast<double>(step) / epoch->get<double>() * static_cast<double>(r.recipe.train.epochs));
-  }
+  };
+  r.warnings = each_metrics_line(text, read).texts(path);
   if (r.recipe.train.steps > 0) r.total_steps = r.recipe.train.steps;
 }
 
-RunState state_of(const RunInfo& r, const nlohmann::json& summary) {
-  if (io::is_run_alive(r.path)) return RunState::running;
-  const auto steps = summary.is_object() ? summary.value("steps", int64_t{-1}) : int64_t{-1};
-  if (steps < r.step) return RunState::failed;  // no summary, or one of an earlier part of the run
-  return summary.value("preempted", false) ? RunState::stopped : RunState::finished;
+template <class T>
+std::optional<T> member(const nlohmann::json& j, const char* key) {
+  const auto it = j.is_object() ? j.find(key) : j.end();
+  if (it == j.end() || !it->is_number()) return {};
+  return it->get<T>();
+}
+
+void read_state(RunInfo& r, const nlohmann::json& summary) {
+  const int64_t steps = member<int64_t>(summary, "steps").value_or(-1);
+  if (io::is_run_alive(r.path)) {
+    r.state = RunState::running;
+  } else if (steps < r.step) {
+    r.state = RunState::failed;  // no summary, or one of an earlier part of the run
+  } else {
+    const auto preempted = summary.find("preempted");
+    r.state = preempted != summary.end() && *preempted == true ? RunState::stopped : RunState::finished;
+    r.step = steps;  // not every step is logged
+    r.skipped = std::max(r.skipped, member<int64_t>(summary, "skipped_steps").value_or(0));
+  }
+}
+
+// How long a run without a summary trained: up to its newest checkpoint by what that says, from there, or from the
+// beginning of its last part, by the clock.
+void estimate_seconds(RunInfo& r, io::Fs& fs, const std::string& recipe, const std::string& log) {
+  const double end = modified_at(log);
+  if (end == 0) return;
+  double begin = modified_at(recipe), known = 0;  // each part writes its recipe anew
+  const std::string checkpoints = io::join_path(r.path, kCheckpointFolder);
+  if (const auto steps = io::list_steps(fs, checkpoints); !steps.empty()) {
+    const std::string manifest =
+        io::join_path(io::join_path(checkpoints, io::step_name(steps.back())), "manifest.json");
+    try {
+      const auto info = io::parse_manifest(read_text(fs, manifest)).info;
+      if (const auto it = info.find(kSecondsInfo); it != info.end()) {
+        known = std::strtod(it->second.c_str(), nullptr);
+        begin = std::max(begin, modified_at(manifest));
+      }
+      if (const auto it = info.find(kTimedFromInfo); it != info.end())
+        r.timed_from = std::strtoll(it->second.c_str(), nullptr, 10);
+    } catch (const Error&) {
+      // Damaged, or just replaced by a newer one: the clock is left.
+    }
+  }
+  r.seconds = known + std::max(0.0, end - begin);
 }
 
 bool is_score(std::string_view curve) {
@@ -148,15 +186,15 @@ RunInfo read_run(const std::string& path) {
     const std::string recipe = io::join_path(path, "recipe.toml"), log = io::join_path(path, "metrics.jsonl"),
                       summary_path = io::join_path(path, "summary.json");
     r.recipe = parse_recipe(read_text(fs, recipe), recipe);
-    if (io::info_at(fs, log)) read_log(r, read_text(fs, log, kMaxLogBytes));
+    if (io::info_at(fs, log)) read_log(r, log, read_text(fs, log, kMaxLogBytes));
     nlohmann::json summary;
     if (io::info_at(fs, summary_path)) summary = nlohmann::json::parse(read_text(fs, summary_path), nullptr, false);
-    r.state = state_of(r, summary);
+    read_state(r, summary);
     if (r.state == RunState::finished || r.state == RunState::stopped) {
-      if (summary.contains("training_seconds") && summary["training_seconds"].is_number())
-        r.seconds = summary["training_seconds"].get<double>();
-    } else if (const double end = modified_at(log); end > 0) {
-      r.seconds = std::max(0.0, end - modified_at(recipe));
+      r.seconds = member<double>(summary, "training_seconds");
+      r.timed_from = member<int64_t>(summary, "timed_from_step").value_or(0);
+    } else {
+      estimate_seconds(r, fs, recipe, log);
     }
   } catch (const Error& e) {
     r.state = RunState::unreadable;
@@ -184,6 +222,8 @@ io::ReportTable runs_table(const std::vector<RunInfo>& runs) {
   for (const std::string& name : curve_names(runs))
     if (name.starts_with(kEvaluated) && name != "eval_input_psnr") evaluated.push_back(name);
   for (const std::string& name : evaluated) t.header.push_back("best " + name.substr(kEvaluated.size()));
+  const bool any_skipped = std::ranges::any_of(runs, [](const RunInfo& r) { return r.skipped > 0; });
+  if (any_skipped) t.header.emplace_back("refused");
   t.header.insert(t.header.end(), {"time", "state"});
   for (const RunInfo& r : runs) {
     const bool known = r.state != RunState::unreadable;
@@ -193,11 +233,42 @@ io::ReportTable runs_table(const std::vector<RunInfo>& runs) {
                                      ? std::to_string(r.step)
                                      : fmt::format("{} of {}", r.step, *r.total_steps)};
     for (const std::string& name : evaluated) row.push_back(cell(r.best(name), name));
-    row.push_back(r.seconds ? format_seconds(*r.seconds) : "-");
+    if (any_skipped) row.push_back(known ? std::to_string(r.skipped) : "-");
+    row.push_back(r.seconds ? (r.timed_from > 0 ? "> " : "") + format_seconds(*r.seconds) : "-");
     row.emplace_back(to_string(r.state));
     t.rows.push_back(std::move(row));
   }
   return t;
+}
+
+std::vector<std::string> narrow_runs_table(io::ReportTable& t, size_t width) {
+  const auto widest = [&](size_t i) {
+    size_t w = t.header[i].size();
+    for (const auto& row : t.rows) w = std::max(w, row[i].size());
+    return w;
+  };
+  const auto fits = [&] {
+    size_t total = 2 * (t.header.size() - 1);
+    for (size_t i = 0; i < t.header.size(); ++i) total += widest(i);
+    return total <= width;
+  };
+  std::vector<std::string> out;
+  const auto drop = [&](size_t i) {
+    const auto at = static_cast<std::ptrdiff_t>(i);
+    out.push_back(t.header[i]);
+    t.header.erase(t.header.begin() + at);
+    for (auto& row : t.rows) row.erase(row.begin() + at);
+  };
+  const auto drop_named = [&](const auto& goes) {
+    for (size_t i = t.header.size(); i-- > 1 && !fits();)
+      if (goes(t.header[i])) drop(i);
+  };
+  // The device is mostly one for all, the model and the recipe are often in the name of the run.
+  for (const std::string_view name : {"device", "model", "recipe"})
+    drop_named([&](const std::string& column) { return column == name; });
+  drop_named([](const std::string& column) { return column.starts_with("best ") && column != "best loss"; });
+  drop_named([](const std::string& column) { return column == "best loss" || column == "refused"; });
+  return out;
 }
 
 io::ReportTable differences_table(const std::vector<RunInfo>& all) {

@@ -1,5 +1,6 @@
 // Run directories, looked at from outside: what each trained, how far it came and how well; several compared. Reads
-// recipe.toml, metrics.jsonl, summary.json and the lock; opens no checkpoint and disturbs no run that is at work.
+// recipe.toml, metrics.jsonl, summary.json, the manifest of the newest checkpoint and the lock; disturbs no run that is
+// at work.
 #pragma once
 
 #include <map>
@@ -27,9 +28,12 @@ struct RunInfo {                           // A run directory, read.
   RunState state = RunState::unreadable;   // now
   std::string problem;                     // why it is unreadable
   Recipe recipe;                           // as resolved
-  int64_t step = 0;                        // the last that was logged
+  std::vector<std::string> warnings;       // of what was passed over in its files
+  int64_t step = 0;                        // the last that was logged, or that it was stopped after
+  int64_t skipped = 0;                     // refused steps: not finite
   std::optional<int64_t> total_steps;      // where a line of the log allows to tell
-  std::optional<double> seconds;           // of training; of a run without a summary: since it began
+  std::optional<double> seconds;           // of training, all parts; without a summary: to the last line
+  int64_t timed_from = 0;                  // > 0: how long the steps before took is not known
   std::map<std::string, io::Line> curves;  // by the names in metrics.jsonl: "loss", "eval_loss", ...
   std::optional<double> best(const std::string& curve) const;  // largest of an accuracy or score, else smallest
 };
@@ -48,6 +52,9 @@ std::vector<RunDifference> run_differences(const std::vector<RunInfo>&);  // key
 
 // The runs as rows of a table, with a header; the first column is the name.
 io::ReportTable runs_table(const std::vector<RunInfo>&);
+// Takes columns out, the least important first, until the table is at most so wide with two spaces between columns; the
+// first stays, and so do steps, time and state. Returns the names of those that went.
+std::vector<std::string> narrow_runs_table(io::ReportTable&, size_t width);
 io::ReportTable differences_table(const std::vector<RunInfo>&);  // a row per key, a column per run
 // One page: both tables and every curve of all runs overlaid; or as a picture the test loss (the training loss where
 // no run was evaluated). Runs that could not be read are left out.

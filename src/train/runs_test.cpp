@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "io/run_lock.h"
 #include "io/test_util.h"
 
@@ -50,6 +52,8 @@ TEST(Runs, BestValuesAndProgressComeFromTheLog) {
   const RunInfo r = read_run(make_run(dir, "a", "[train]\nepochs = 2\n", kLog,
                                       "{\"steps\": 4, \"preempted\": false, \"training_seconds\": 61.2}"));
   EXPECT_EQ(r.state, RunState::finished) << r.problem;
+  ASSERT_EQ(r.warnings.size(), 1u);
+  EXPECT_CONTAINS(r.warnings[0], "metrics.jsonl: the last line is cut");
   EXPECT_EQ(r.step, 4);
   EXPECT_EQ(r.total_steps, 4);
   EXPECT_EQ(r.seconds, 61.2);
@@ -62,6 +66,51 @@ TEST(Runs, BestValuesAndProgressComeFromTheLog) {
                                                 "best loss", "time", "state"}));
   EXPECT_EQ(t.rows.at(0),
             (std::vector<std::string>{"a", "tried", "mlp", "cpu", "4", "62.50 %", "1.5", "1:01", "finished"}));
+}
+
+TEST(Runs, LinesThatAreNoMetricsAreToldOf) {
+  const TempDir dir;
+  const RunInfo r = read_run(make_run(dir, "a", "", "{\"step\":1,\"loss\":2}\ngarbage\n[]\n{\"step\":3,\"loss\":1}\n",
+                                      "{\"steps\":3,\"preempted\":false}"));
+  EXPECT_EQ(r.curves.at("loss").y.size(), 2u);
+  ASSERT_EQ(r.warnings.size(), 1u);
+  EXPECT_CONTAINS(r.warnings[0], "metrics.jsonl:2: and 1 more lines are no objects");
+}
+
+TEST(Runs, StepsBetweenTwoLinesCount) {
+  const TempDir dir;
+  const RunInfo r = read_run(make_run(dir, "a", "[train]\nsteps = 9\n", kLog,
+                                      "{\"steps\":7,\"preempted\":true,\"training_seconds\":3,\"timed_from_step\":2}"));
+  EXPECT_EQ(r.state, RunState::stopped);
+  EXPECT_EQ(r.step, 7);
+  EXPECT_EQ(runs_table({r}).rows.at(0).at(4), "7 of 9");
+  EXPECT_EQ(runs_table({r}).rows.at(0).at(7), "> 3.0 s") << "what the first two steps took is not known";
+}
+
+TEST(Runs, RefusedStepsAreAColumnWhereThereAreSome) {
+  const TempDir dir;
+  const RunInfo good = read_run(make_run(dir, "a", "", kLog, "")),
+                bad = read_run(make_run(dir, "b", "", "{\"step\":9,\"loss\":null,\"skipped\":8}\n", ""));
+  EXPECT_EQ(bad.skipped, 8);
+  const auto header = runs_table({good}).header;
+  EXPECT_EQ(std::ranges::count(header, "refused"), 0);
+  const io::ReportTable t = runs_table({good, bad});
+  EXPECT_EQ(t.header.at(t.header.size() - 3), "refused");
+  EXPECT_EQ(t.rows.at(1).at(t.header.size() - 3), "8");
+}
+
+TEST(Runs, TablesFitAWidth) {
+  const io::ReportTable wide{
+      {"run", "recipe", "model", "device", "steps", "best accuracy", "best loss", "time", "state"},
+      {{"a", "tried", "mlp", "cpu", "4", "62.50 %", "1.5", "1:01", "finished"}}};
+  io::ReportTable t = wide;
+  EXPECT_TRUE(narrow_runs_table(t, 200).empty());
+  EXPECT_EQ(t.header, wide.header);
+  EXPECT_EQ(narrow_runs_table(t, 70), std::vector<std::string>{"device"});
+  EXPECT_EQ(t.rows.at(0).size(), t.header.size());
+  EXPECT_EQ(narrow_runs_table(t, 10).size(), 4u);
+  EXPECT_EQ(t.header, (std::vector<std::string>{"run", "steps", "time", "state"}));
+  EXPECT_EQ(t.rows.at(0), (std::vector<std::string>{"a", "4", "1:01", "finished"}));
 }
 
 TEST(Runs, MetricsHaveTheirUnits) {
