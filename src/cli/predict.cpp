@@ -40,6 +40,14 @@ void write_texts(const PredictOptions& o) {
   struct Prompt {
     std::string name, text;
   };
+  if (!o.out.empty())
+    throw UserError(fmt::format("--out: {} writes text, to the standard output; it is for pictures", o.run),
+                    Exit::usage);
+  for (const std::string& input : o.inputs)
+    if (input.starts_with("test:"))
+      throw UserError(
+          fmt::format("{}: {} writes text: expected --prompt TEXT, or a text file to go on from", input, o.run),
+          Exit::usage);
   std::vector<Prompt> prompts;
   if (o.prompt) prompts.push_back({"--prompt", *o.prompt});
   for (const std::string& path : o.inputs) prompts.push_back({path, io::read_file(path, kMaxPromptBytes)});
@@ -51,6 +59,7 @@ void write_texts(const PredictOptions& o) {
   check_sampling(sampling);
   const int64_t tokens = o.tokens.value_or(prompts.size() == 1 && o.prompt ? 500 : 64);
   TextWriter writer(o.run, o.all_sets(), o.which());
+  for (const Prompt& p : prompts) writer.check(p.text, p.name);
   Json all = Json::array();
   for (const Prompt& p : prompts) {
     bool begun = false;
@@ -193,12 +202,13 @@ void add_predict(CLI::App& app, int&) {
   cmd->add_option("--prompt", o->prompt, "Text models: the text to go on from; the answer is shown as it is written")
       ->type_name("TEXT");
   cmd->add_option("--tokens", o->tokens, "Text models: bytes to write; default: 500 after --prompt, 64 after a file")
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(whole_number(1, 1 << 20));
   cmd->add_option("--temperature", o->temperature,
                   "Text models: below 1 likely bytes are taken more often, 0: always the most likely; default: 0.8");
-  cmd->add_option("--top-k", o->top_k, "Text models: only the K most likely bytes; default: 0, all of them");
+  cmd->add_option("--top-k", o->top_k, "Text models: only the K most likely bytes; default: 0, all of them")
+      ->check(whole_number(0));
   cmd->add_option("--top-p", o->top_p, "Text models: only the fewest bytes that together have this probability");
-  cmd->add_option("--seed", o->seed, "Text models: equal seeds write equal texts; default: 0");
+  cmd->add_option("--seed", o->seed, "Text models: equal seeds write equal texts; default: 0")->check(whole_number(0));
   cmd->add_option("--set", o->sets, "Override a recipe key")->type_name("KEY=VALUE")->take_all()->expected(1);
   add_device_option(*cmd, o->device, "default: the run's");
   cmd->add_flag("--best", o->best, "The checkpoint of the best evaluation (checkpoint.best), not the newest");

@@ -249,6 +249,21 @@ data::Samples read_idx_samples(const std::string& path, const Shape& sample) {
   return out;
 }
 
+// What a file seems to be, by its first bytes.
+std::string_view kind_of(std::span<const std::byte> start) {
+  if (start.empty()) return "an empty file";
+  if (data::is_png(start)) return "a PNG image";
+  if (data::is_pnm(start)) return "a PGM or PPM image";
+  const std::string_view text(reinterpret_cast<const char*>(start.data()), start.size());
+  if (text.starts_with("\xff\xd8\xff")) return "a JPEG image";
+  if (text.starts_with("GIF8")) return "a GIF image";
+  if (text.starts_with("\x1f\x8b")) return "a gzip file";
+  if (text.starts_with("PK")) return "a zip file";
+  const bool letters =
+      std::ranges::all_of(text, [](unsigned char c) { return c >= ' ' || c == '\t' || c == '\n' || c == '\r'; });
+  return letters ? "a text, such as csv" : "bytes of an unknown kind";
+}
+
 data::Samples read_any(const Recipe& r, const Preparation& known, const TensorType& sample, const std::string& path) {
   if (known.table) return data::read_csv_samples(csv_config(r.data), *known.table, path);
   const std::vector<std::byte> start = data::read_start(path, 16).bytes;
@@ -258,8 +273,8 @@ data::Samples read_any(const Recipe& r, const Preparation& known, const TensorTy
     return data::read_npy_samples(plain ? data::NpyConfig{.standardize = false} : npy_config(r), known.numbers, path);
   }
   const bool pixels = sample.dtype == DType::u8;
-  LATHE_USER_CHECK(pixels, "{}: expected an .npy or .npz file with samples of {}, got something else", path,
-                   to_string(sample));
+  LATHE_USER_CHECK(pixels, "{}: expected an .npy or .npz file with samples of {}, got {}", path, to_string(sample),
+                   kind_of(start));
   if (data::is_png(start))
     return one_sample(sample.shape, data::read_png(path, sample.shape, r.data.source == "png", kMaxNamedPixels), path);
   if (data::is_pnm(start)) return one_sample(sample.shape, data::read_pnm(path, sample.shape), path);
@@ -267,9 +282,10 @@ data::Samples read_any(const Recipe& r, const Preparation& known, const TensorTy
     return start.size() >= 2 && start[0] == std::byte(a) && start[1] == std::byte(b);
   };
   LATHE_USER_CHECK(begins(0x1f, 0x8b) || begins(0, 0),
-                   "{}: expected a PNG image, a binary PGM or PPM image, an .npy or IDX file or test:N, got something "
-                   "else; convert it, for example with ImageMagick",
-                   path);
+                   "{}: expected a PNG image, a binary PGM or PPM image, an .npy or IDX file or test:N, got {}; "
+                   "convert it, for example "
+                   "with ImageMagick",
+                   path, kind_of(start));
   return read_idx_samples(path, sample.shape);
 }
 

@@ -18,6 +18,22 @@
 
 namespace lathe {
 
+namespace {
+
+// With another value of one of these the outputs of the net would be read as what they are not.
+constexpr std::string_view kMeaningOfOutputs[] = {
+    "data.target", "data.label", "data.ignore", "data.classes", "data.target_mean", "data.target_scale", "train.loss"};
+
+void check_overrides(const std::string& run, const Recipe& own, const Recipe& changed) {
+  for (const RecipeDifference& d : diff(own, changed))
+    if (std::ranges::find(kMeaningOfOutputs, d.key) != std::end(kMeaningOfOutputs))
+      throw UserError(fmt::format("--set {}: the net of {} was trained for {}, got {}; train another run for that",
+                                  d.key, run, d.a, d.b),
+                      Exit::bad_recipe);
+}
+
+}  // namespace
+
 Recipe load_run_recipe(const std::string& run, const std::vector<std::string>& sets) {
   io::PosixFs fs;
   const std::string path = io::join_path(run, "recipe.toml");
@@ -25,7 +41,10 @@ Recipe load_run_recipe(const std::string& run, const std::vector<std::string>& s
     throw UserError(
         fmt::format("{}: not a run directory (no recipe.toml); `lathe train` prints the directory it makes", run),
         Exit::missing_input);
-  return parse_recipe(read_text(fs, path), path, sets);
+  const std::string text = read_text(fs, path);
+  Recipe r = parse_recipe(text, path, sets);
+  if (!sets.empty()) check_overrides(run, parse_recipe(text, path), r);
+  return r;
 }
 
 namespace {
@@ -185,7 +204,8 @@ class BatchOfPredictions {
  public:
   BatchOfPredictions(const std::string& run, const Recipe& r, const RunData& data, int64_t samples, Which which,
                      std::vector<Prediction>& out)
-      : names_(data.preparation.names),
+      : run_(run),
+        names_(data.preparation.names),
         out_(out),
         c_(compile_prediction(r, data.spec, samples)),
         program_(c_.program("predict")),
@@ -209,13 +229,21 @@ class BatchOfPredictions {
     const std::span<const float> outputs = as_floats(executor_->result("logits"));
     const size_t each = outputs.size() / batch_;
     for (size_t i = 0; i < waiting_.size(); ++i) {
-      out_.push_back(prediction_of(outputs.subspan(i * each, each), c_, names_));
+      const std::span<const float> own = outputs.subspan(i * each, each);
+      for (const float v : own)
+        LATHE_USER_CHECK(std::isfinite(v),
+                         "{}: the net of {} gives {}, which is no prediction; its weights are not finite or too large: "
+                         "look at the losses (`lathe runs`), take another checkpoint (--best), or train with a lower "
+                         "optimizer.lr or with train.clip_norm",
+                         waiting_[i], run_, v);
+      out_.push_back(prediction_of(own, c_, names_));
       out_.back().input = std::move(waiting_[i]);
     }
     waiting_.clear();
   }
 
  private:
+  const std::string& run_;
   const std::vector<std::string>& names_;
   std::vector<Prediction>& out_;
   const Compiled c_;

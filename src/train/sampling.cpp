@@ -45,7 +45,10 @@ void check_sampling(const Sampling& s) {
 int64_t sample_token(std::span<const float> logits, const Sampling& s, uint64_t position) {
   LATHE_CHECK(!logits.empty(), "no logits");
   for (const float v : logits)
-    LATHE_USER_CHECK(std::isfinite(v), "the model's output is {}: its weights are not those of a good run", v);
+    LATHE_USER_CHECK(std::isfinite(v),
+                     "the model's output is {}: its weights are not those of a good run; take another checkpoint "
+                     "(--best), or train with a lower optimizer.lr or with train.clip_norm",
+                     v);
   const float top = *std::ranges::max_element(logits);
   if (s.temperature == 0) return std::ranges::find(logits, top) - logits.begin();
 

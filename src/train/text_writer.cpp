@@ -39,7 +39,7 @@ TextWriter::TextWriter(const std::string& run, const std::vector<std::string>& s
   executor_ = open_run(run, compiled_, which);
 }
 
-void TextWriter::check_bytes(const std::string& text, const std::string& name) const {
+void TextWriter::check(const std::string& text, const std::string& name) const {
   LATHE_USER_CHECK(!text.empty(), "{}: is empty; a text model needs at least one byte to go on from", name);
   for (size_t i = 0; i < text.size(); ++i)
     LATHE_USER_CHECK(static_cast<uint8_t>(text[i]) < vocab_,
@@ -62,7 +62,7 @@ std::span<const float> TextWriter::logits_after(const std::string& text) {
 std::string TextWriter::write(const std::string& prompt, int64_t bytes, const Sampling& sampling, const OnByte& on_byte,
                               const std::string& name) {
   check_sampling(sampling);
-  check_bytes(prompt, name);
+  check(prompt, name);
   std::string text = prompt;
   for (int64_t i = 0; i < bytes; ++i) {
     const auto next = static_cast<char>(sample_token(logits_after(text), sampling, static_cast<uint64_t>(i)));
@@ -73,7 +73,7 @@ std::string TextWriter::write(const std::string& prompt, int64_t bytes, const Sa
 }
 
 std::vector<double> TextWriter::probabilities(const std::string& text, const std::string& name) {
-  check_bytes(text, name);
+  check(text, name);
   return softmax_of(logits_after(text));
 }
 

@@ -22,15 +22,16 @@ class TextWriter {  // A run's model, ready to write.
   int64_t vocab() const { return vocab_; }      // bytes below this number are known
 
   using OnByte = std::function<void(char)>;  // hears of a byte
-  // So many bytes that follow `prompt`; on_byte hears of each as it is drawn. UserError: the prompt is empty or has a
-  // byte outside of the vocabulary; `name` stands for it in messages.
+  // UserError: the text is empty or has a byte outside of the vocabulary; `name` stands for it in messages.
+  void check(const std::string& text, const std::string& name) const;
+  // So many bytes that follow `prompt`; on_byte hears of each as it is drawn. UserError as check() has it, or where
+  // the outputs of the net are not finite.
   std::string write(const std::string& prompt, int64_t bytes, const Sampling&, const OnByte& on_byte = {},
                     const std::string& name = "--prompt");
   // Of the byte after the text.
   std::vector<double> probabilities(const std::string& text, const std::string& name = "--prompt");
 
  private:
-  void check_bytes(const std::string& text, const std::string& name) const;
   std::span<const float> logits_after(const std::string& text);
 
   int64_t context_ = 0, vocab_ = 0;
