@@ -12,7 +12,9 @@ struct Variable {
 
 constexpr Variable kVariables[] = {
     {"LATHE_ISA", "instruction set of the cpu kernels: sse4, avx2, avx512; default: the best that the machine has"},
-    {"LATHE_CACHE_DIR", "where compiled device kernels are kept; default: XDG_CACHE_HOME/lathe or ~/.cache/lathe"},
+    {"LATHE_CACHE_DIR",
+     "where compiled device kernels and measured peaks of devices are kept; default: XDG_CACHE_HOME/lathe or "
+     "~/.cache/lathe"},
     {"LATHE_OPENCL_FORM",
      "wide or narrow: the form of the OpenCL kernels; default: wide on GPUs, narrow on processors"},
     {"LATHE_OPENCL_LIMITS",

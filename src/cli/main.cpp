@@ -1,10 +1,14 @@
 // lathe: the command line. Everything here goes through the library; this file maps errors to exit codes.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <sstream>
 #include <string_view>
 #include <system_error>
 #include <vector>
@@ -42,8 +46,8 @@ int run(int argc, char** argv) {
       "             lathe plan            (what it will allocate and compute, without running it)\n"
       "             lathe COMMAND --help  (each with an example)");
   int exit = 0;
-  for (const Command add : {add_train, add_eval, add_predict, add_report, add_runs, add_plan, add_ir, add_devices, add_selftest, add_bench,
-                            add_recipes, add_fetch, add_ops, add_env})
+  for (const Command add : {add_train, add_eval, add_predict, add_report, add_runs, add_plan, add_ir, add_devices,
+                            add_selftest, add_bench, add_recipes, add_fetch, add_ops, add_env})
     add(app, exit);
   try {
     cpu::force_isa_from_environment();
@@ -54,18 +58,31 @@ int run(int argc, char** argv) {
     check_command(app, argc, argv, 1);
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {
-    return app.exit(e);
+    // Not by CLI11 itself, whose stream keeps to itself that nothing could be written.
+    std::ostringstream text;
+    const int code = app.exit(e, text, text);
+    fmt::print("{}", text.str());
+    return code;
   } catch (const CLI::ParseError& e) {
-    app.exit(e);
+    std::fprintf(stderr, "lathe: error: %s\nRun with --help for more information.\n", e.what());
     return static_cast<int>(Exit::usage);
   }
   return exit;
+}
+
+// A program that is started without its standard streams must not get their numbers for files that it opens: what is
+// printed would end in them. What is put in their place can be neither read nor written, as it should be.
+void keep_standard_streams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+      std::_Exit(static_cast<int>(Exit::os_error));
 }
 
 }  // namespace
 }  // namespace lathe::cli
 
 int main(int argc, char** argv) {
+  lathe::cli::keep_standard_streams();
   std::signal(SIGPIPE, SIG_IGN);
   using lathe::Exit;
   // A result that nobody could read is no result; a reader that has seen enough (`lathe ... | head`) is no error.

@@ -187,7 +187,8 @@ class NpySource final : public Source {
       fields_[0] = {"tokens", {DType::i32, {s[1]}}};
       fill<int32_t>(x_, choice_, width, [&](int64_t i, int64_t) {
         const double v = x.array.at(i);
-        if (v < 0 || v >= static_cast<double>(c.vocab))
+        LATHE_USER_CHECK(v >= 0, "{}: expected tokens of at least 0, got {} in sample {}", x.name, v, i / width);
+        if (v >= static_cast<double>(c.vocab))
           throw Misfit({"model.vocab"},
                        fmt::format("expected more than {}, a token in {}, got {}", v, x.name, c.vocab));
         return static_cast<int32_t>(v);

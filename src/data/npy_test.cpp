@@ -233,6 +233,15 @@ TEST_F(Npy, AFolderHasNumbersValuesAndTokens) {
   const auto tokens = load_npy({.path = folder_.native(), .classes = 2, .vocab = 15}, Split::train);
   EXPECT_EQ(tokens->fields()[0].type, (TensorType{DType::i32, {3}}));
   EXPECT_THROW(load_npy({.path = folder_.native(), .classes = 2, .vocab = 14}, Split::test), Misfit);
+  file(npy<int32_t>("<i4", "(5, 3)", {0, 1, 2, 3, -1, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14}), "x.npy");
+  try {
+    load_npy({.path = folder_.native(), .classes = 2, .vocab = 15}, Split::train);
+    ADD_FAILURE() << "expected an error";
+  } catch (const UserError& e) {
+    EXPECT_EQ(e.exit_code(), Exit::bad_data);
+    EXPECT_NE(std::string(e.what()).find("expected tokens of at least 0, got -1 in sample 1"), std::string::npos)
+        << e.what();
+  }
 }
 
 TEST_F(Npy, NumbersOfAnyScaleAreStandardised) {

@@ -181,7 +181,7 @@ constexpr RecipeKey kKeys[] = {
      kFree,
      kHow,
      kAlways,
-     {.matches = is_name, .pattern = "letters, digits, '_', '-', '.'"},
+     {.matches = is_name, .pattern = "at most 100 letters, digits, '_', '-', '.', the first no '.'"},
      "name of the run; empty: the name of the recipe file"},
     {KEY(seed), kStable, kWhat, kAlways, range(0, 2147483647), "everything random follows from it"},
 
