@@ -4,8 +4,12 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "process.h"
+#include "train/trainer.h"
 
 namespace lathe::test {
 namespace {
@@ -53,7 +57,9 @@ TEST(Errors, Table) {
       {{"selftest", "--card"}, 64, {"--card: expected --device cuda, got cpu"}},
       {{"selftest", "--device", "cuda", "--op", "relu", "--product", "128"}, 64, {"--product", "--op"}},
       {{"plan", "mlp", "--target", "a100-40gb", "--device", "opencl"}, 64, {"--target", "--device"}},
-      {{"train", "--wrong"}, 64, {"--wrong"}},
+      {{"train", "--wrong"}, 64, {"lathe: error: ", "--wrong"}},
+      {{"train", "--profile", "--profile-steps", "99999999999999999999"}, 64, {"--profile-steps: expected a whole"}},
+      {{"train", "--set", "name=" + std::string(120, 'x')}, 78, {"name: expected at most 100 letters"}},
       {{"train", "fashion_mnst"}, 66, {"fashion_mnist"}},
       {{"train", "no/such/file.toml"}, 66, {"no/such/file.toml"}},
       {{"train", "--set", "train.epocs=1"}, 78, {"train.epocs", "did you mean", "train.epochs"}},
@@ -168,9 +174,11 @@ TEST(Errors, EvaluationNeedsTheRunsOwnRecipe) {
 }
 
 TEST(Errors, LostOutputIsAnError) {
-  for (const char* command : {"recipes mlp", "plan mlp --set data.source=synthetic --json"}) {
+  for (const char* command :
+       {"--version", "train --help", "fetch", "recipes mlp", "plan mlp --set data.source=synthetic --json"}) {
     const std::string shell = std::string(LATHE_BINARY) + " " + command;
     EXPECT_EQ(WEXITSTATUS(std::system((shell + " >/dev/full 2>/dev/null").c_str())), 74) << command;
+    EXPECT_EQ(WEXITSTATUS(std::system((shell + " >&- 2>/dev/null").c_str())), 74) << command;
     EXPECT_EQ(WEXITSTATUS(std::system(("bash -c 'set -o pipefail; " + shell + " | true'").c_str())), 0) << command;
   }
 }
@@ -192,6 +200,58 @@ TEST(Errors, NonFiniteLossEndsTheRun) {
   EXPECT_EQ(r.code, 65) << r.err;
   EXPECT_NE(r.err.find("not both finite"), std::string::npos) << r.err;
   EXPECT_NE(r.err.find("optimizer.lr"), std::string::npos);
+  EXPECT_NE(r.err.find("there is no checkpoint yet"), std::string::npos) << r.err;
+  std::istringstream lines(read_file(dir.path("run/metrics.jsonl")));
+  std::string line, last;
+  while (std::getline(lines, line)) last = line;
+  for (const char* key : {"epoch", "lr", "grad_norm", "skipped"})
+    EXPECT_TRUE(nlohmann::json::parse(last).contains(key)) << last;
+}
+
+TEST(Errors, RefusedStepsAreToldOf) {
+  const TempDir dir;
+  const std::vector<std::string> args{"train", "mlp",
+                                      "--set", "data.source=synthetic",
+                                      "--set", "data.train_samples=256",
+                                      "--set", "data.test_samples=16",
+                                      "--set", "optimizer.lr=1e3",
+                                      "--set", "optimizer.momentum=0.99",
+                                      "--set", "train.steps=80",
+                                      "--set", "train.on_nan=skip",
+                                      "--set", "train.nan_patience=1000",
+                                      "--out", dir.path("run")};
+  const Outcome r = run_lathe(args);
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_NE(r.out.find("refused steps "), std::string::npos) << r.out;
+  EXPECT_NE(r.out.find(" of 80: loss or gradients were not finite"), std::string::npos) << r.out;
+  EXPECT_NE(r.out.find("loss of the last batch"), std::string::npos) << r.out;
+  const auto skipped = nlohmann::json::parse(read_file(dir.path("run/summary.json")))["skipped_steps"];
+  EXPECT_GT(skipped, 10);
+  const Outcome runs = run_lathe({"runs", dir.path("run"), "--json"});
+  EXPECT_EQ(nlohmann::json::parse(runs.out)["runs"][0]["skipped"], skipped) << runs.out;
+}
+
+TEST(Errors, OutputsThatAreNotFiniteAreNoPredictions) {
+  const TempDir dir;
+  TrainOptions o;
+  o.out = dir.path("run");
+  o.quiet = true;
+  o.on_step = [](int64_t, Executor& e) {
+    for (const Port& p : e.set().state) {
+      if (p.name.find("weight") == std::string::npos || p.type.dtype != DType::f32) continue;
+      // Finite, as a checkpoint must have them.
+      const std::vector<float> bad(static_cast<size_t>(p.type.numel()), std::numeric_limits<float>::max());
+      e.write_state(p.name, std::as_bytes(std::span(bad)));
+    }
+  };
+  train(load_recipe("mlp", {"data.source=synthetic", "data.train_samples=16", "data.test_samples=8",
+                            "train.batch_size=8", "train.steps=1", "model.hidden=[8]", "train.eval_every=0"}),
+        o);
+  const Outcome p = run_lathe({"predict", o.out, "test:0"});
+  EXPECT_EQ(p.code, 65) << p.out;
+  EXPECT_EQ(p.out, "");
+  EXPECT_NE(p.err.find("test:0: the net of"), std::string::npos) << p.err;
+  EXPECT_NE(p.err.find("no prediction"), std::string::npos) << p.err;
 }
 
 TEST(Errors, FullDisk) {

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "ir/print.h"
@@ -268,6 +269,46 @@ TEST(Program, EvalAndPredictOnOtherDevices) {
   const Outcome p = run_lathe({"predict", dir.path("run"), "test:0-3", "--device", "ref", "--json"});
   ASSERT_EQ(p.code, 0) << p.err;
   EXPECT_EQ(nlohmann::json::parse(p.out).size(), 4u);
+}
+
+// Each has a directory of its own, however close they start.
+TEST(Program, RunsThatStartAtOnceDoNotMeet) {
+  const TempDir dir;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(dir.path());
+  {
+    std::vector<std::unique_ptr<Running>> all;
+    for (int i = 0; i < 4; ++i)
+      all.push_back(std::make_unique<Running>(
+          std::vector<std::string>{"train", "mlp", "--quiet", "--set", "data.source=synthetic", "--set",
+                                   "data.train_samples=64", "--set", "data.test_samples=8", "--set",
+                                   "train.batch_size=8", "--set", "train.steps=2", "--set", "model.hidden=[8]"}));
+    for (const auto& p : all) EXPECT_EQ(p->wait(), 0);
+  }
+  std::filesystem::current_path(before);
+  int finished = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(dir.path("runs")))
+    finished += std::filesystem::exists(entry.path() / "summary.json");
+  EXPECT_EQ(finished, 4);
+}
+
+TEST(Program, TrainingTimeIsThatOfAllParts) {
+  const TempDir dir;
+  const auto train = [&](const char* steps) {
+    const Outcome r =
+        run_lathe({"train", "mlp", "--json", "--resume", "--out", dir.path("run"), "--set", "data.source=synthetic",
+                   "--set", "data.train_samples=256", "--set", "data.test_samples=8", "--set", "train.batch_size=32",
+                   "--set", "model.hidden=[8]", "--set", std::string("train.steps=") + steps});
+    EXPECT_EQ(r.code, 0) << r.err;
+    return nlohmann::json::parse(r.out);
+  };
+  const auto first = train("200"), second = train("201");
+  EXPECT_EQ(first["training_seconds"], first["part_seconds"]);
+  EXPECT_EQ(second["timed_from_step"], 0);
+  EXPECT_NEAR(second["training_seconds"].get<double>(),
+              first["training_seconds"].get<double>() + second["part_seconds"].get<double>(), 1e-3);
+  const Outcome runs = run_lathe({"runs", dir.path("run"), "--json"});
+  EXPECT_EQ(nlohmann::json::parse(runs.out)["runs"][0]["seconds"], second["training_seconds"]);
 }
 
 TEST(Program, LargeGraphsArePlannedInASecond) {

@@ -76,6 +76,9 @@ TEST(Targets, ATableIsLearned) {
   EXPECT_EQ(wrong.code, 65);
   EXPECT_NE(wrong.err.find("wrong.csv:1: column \"c\" is none of"), std::string::npos) << wrong.err;
   EXPECT_EQ(run_lathe({"predict", dir.path("run"), "test:0", "--out", dir.path("x")}).code, 64);
+  const Outcome other = run_lathe({"predict", dir.path("run"), "test:0", "--set", "data.label=a"});
+  EXPECT_EQ(other.code, 78) << other.out;
+  EXPECT_NE(other.err.find("--set data.label: the net of"), std::string::npos) << other.err;
 
   std::ofstream(dir.path("table.csv"), std::ios::app) << "1,one,x,2\n";
   const Outcome bad = run_lathe({"eval", dir.path("run")});

@@ -1,6 +1,7 @@
 // lathe predict RUN --prompt: texts that a model writes, on every device.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "backend/backend.h"
@@ -135,7 +136,14 @@ TEST_F(Texts, ErrorsSayWhatIsWrong) {
     int code;
     std::string part;
   };
+  std::ofstream(dir_->path("good.txt")) << "the ";
+  std::ofstream(dir_->path("bad.txt")) << "caf\xc3\xa9";
   const Case cases[] = {
+      {{"--prompt", "a", "--seed", "99999999999999999999"}, 64, "lathe: error: --seed: expected a whole number"},
+      {{"--prompt", "a", "--top-k", "99999999999999999999"}, 64, "--top-k: expected a whole number"},
+      {{"--prompt", "a", "--out", "folder"}, 64, "--out"},
+      {{"test:0"}, 64, "expected --prompt TEXT, or a text file"},
+      {{dir_->path("good.txt"), dir_->path("bad.txt")}, 65, "bad.txt: the byte 195"},
       {{"--prompt", ""}, 65, "--prompt: is empty"},
       {{"--prompt", "caf\xc3\xa9"}, 65, "byte 195 at 3 is outside of the model's vocabulary, which ends at 127"},
       {{}, 64, "--prompt"},
