@@ -20,7 +20,15 @@ namespace {
 
 // The name of a sub-command that does not exist, where one is expected: at the beginning, and after `bench`.
 void check_command(const CLI::App& app, int argc, char** argv, int at) {
-  if (at >= argc || argv[at][0] == '-') return;
+  if (at >= argc) return;
+  if (argv[at][0] == '-') {
+    // Without this CLI11 would say that a command is missing.
+    const std::string option(argv[at]);
+    if (!app.get_option_no_throw(option.substr(0, option.find('='))))
+      throw UserError(fmt::format("{}: unknown option {}; --help shows those that there are", app.get_name(), argv[at]),
+                      Exit::usage);
+    return;
+  }
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands({})) {
     if (command->get_name() == argv[at]) {

@@ -9,6 +9,7 @@
 
 #include "io/run_lock.h"
 #include "io/test_util.h"
+#include "train/run_checkpoints.h"
 
 namespace lathe {
 namespace {
@@ -85,6 +86,27 @@ TEST(Runs, StepsBetweenTwoLinesCount) {
   EXPECT_EQ(r.step, 7);
   EXPECT_EQ(runs_table({r}).rows.at(0).at(4), "7 of 9");
   EXPECT_EQ(runs_table({r}).rows.at(0).at(7), "> 3.0 s") << "what the first two steps took is not known";
+}
+
+// A run that was killed in its second part: what its checkpoint tells, and what came after it.
+TEST(Runs, TimeOfAKilledRunIsThatOfAllParts) {
+  const TempDir dir;
+  const std::string path = make_run(dir, "a", "", kLog, "");
+  EXPECT_LT(read_run(path).seconds.value(), 60);
+  const std::string step = io::join_path(path, "checkpoints/" + io::step_name(2));
+  std::filesystem::create_directories(step);
+  const auto keep = [&](const std::map<std::string, std::string>& info) {
+    put_file(io::join_path(step, "manifest.json"), io::to_json(io::Manifest{.step = 2, .info = info}));
+    return read_run(path);
+  };
+  const RunInfo r = keep({{kSecondsInfo, "100.5"}, {kTimedFromInfo, "0"}});
+  EXPECT_EQ(r.state, RunState::failed);
+  EXPECT_NEAR(r.seconds.value(), 100.5, 60);
+  EXPECT_GE(r.seconds.value(), 100.5);
+  EXPECT_EQ(keep({{kSecondsInfo, "100.5"}, {kTimedFromInfo, "1"}}).timed_from, 1);
+  EXPECT_LT(keep({}).seconds.value(), 60) << "a checkpoint that does not tell";
+  put_file(io::join_path(step, "manifest.json"), "damaged");
+  EXPECT_LT(read_run(path).seconds.value(), 60);
 }
 
 TEST(Runs, RefusedStepsAreAColumnWhereThereAreSome) {

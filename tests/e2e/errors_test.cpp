@@ -42,6 +42,7 @@ TEST(Errors, Table) {
   };
   const Row rows[] = {
       {{}, 64, {"lathe train", "selftest"}},
+      {{"--bogus"}, 64, {"lathe: error: lathe: unknown option --bogus"}},
       {{"trian"}, 64, {"unknown command \"trian\"", "did you mean \"train\"?", "predict"}},
       {{"bench", "stp"}, 64, {"unknown command \"stp\"", "did you mean \"step\"?"}},
       {{"ir", "mlp", "--json"}, 64, {"--json", "--time-passes"}},
