@@ -106,7 +106,7 @@ struct ThreadPool::Shared {
       Trace* const trace = Trace::of_process();
       const int64_t begin = trace && trace->on() ? Trace::now() : 0;
       const int32_t label = begin != 0 ? trace->current() : 0;
-      if (work(now) && begin != 0) trace->add(trace->thread_lane("worker"), label, begin, Trace::now());
+      if (work(now) && begin != 0) trace->add(trace->thread_lane("worker"), label, begin, Trace::now(), true);
     }
   }
 };

@@ -63,10 +63,10 @@ int32_t Trace::label(const char* name, const char* kind) {
   return label(TraceLabel{name, kind});
 }
 
-void Trace::add(int32_t lane, int32_t label, int64_t begin, int64_t end) {
+void Trace::add(int32_t lane, int32_t label, int64_t begin, int64_t end, bool part) {
   if (!on()) return;
   const auto i = static_cast<size_t>(next_.fetch_add(1, std::memory_order_relaxed));
-  if (i < spans_.size()) spans_[i] = {lane, label, begin, end};
+  if (i < spans_.size()) spans_[i] = {lane, label, begin, end, part};
 }
 
 std::vector<TraceSpan> Trace::spans() const {

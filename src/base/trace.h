@@ -14,13 +14,14 @@ namespace lathe {
 struct TraceLabel {
   std::string name;
   std::string kind;             // "kernel", "data", ...: a viewer colours and filters by it
-  double flops = 0, bytes = 0;  // of one span
+  double flops = 0, bytes = 0;  // of one span that is no part
   std::string node = {};        // of the graph
 };
 
 struct TraceSpan {
   int32_t lane = 0, label = 0;
   int64_t begin = 0, end = 0;  // ns, see now()
+  bool part = false;           // of the work that the label tells of: flops and bytes are those of all parts together
 };
 
 class Trace {
@@ -42,7 +43,7 @@ class Trace {
   int32_t label(const TraceLabel&);       // a new one
   int32_t label(const char* name, const char* kind);  // the same number for the same name
   // Any thread. Nothing while it is off.
-  void add(int32_t lane, int32_t label, int64_t begin, int64_t end);
+  void add(int32_t lane, int32_t label, int64_t begin, int64_t end, bool part = false);
 
   // What the pool's threads are working on: the kernel that called the pool.
   void set_current(int32_t label) { current_.store(label, std::memory_order_release); }

@@ -46,6 +46,29 @@ TEST(TraceFile, ParsesBackWithLanesInTheOrderOfTime) {
   EXPECT_DOUBLE_EQ(spans[2]["args"]["GB/s"].get<double>(), 4000);
 }
 
+TEST(TraceFile, PartsOfANodeCarryNoRates) {
+  Trace t(10);
+  const int32_t lane = t.lane("main"), worker = t.lane("worker"),
+                kernel = t.label({"matmul", "kernel", 2e6, 4e6, "fc1"});
+  t.start();
+  t.add(lane, kernel, 0, 10'000);
+  t.add(worker, kernel, 1'000, 1'010, true);
+  t.stop();
+  double flops = 0;
+  int named = 0;
+  const auto j = nlohmann::json::parse(trace_json(t, "p", {}));
+  for (const auto& e : j["traceEvents"]) {
+    if (e["ph"] != "X") continue;
+    named += e["args"]["node"] == "fc1";
+    flops += e["args"].value("MFLOP", 0.0);
+    if (e["tid"] == worker + 1) {
+      EXPECT_EQ(e["args"].size(), 1u) << e;
+    }
+  }
+  EXPECT_EQ(named, 2);
+  EXPECT_DOUBLE_EQ(flops, 2) << "once";
+}
+
 TEST(TraceFile, IsBoundedAndSaysWhatIsMissing) {
   Trace t(100);
   t.start();

@@ -288,10 +288,17 @@ void OpenClDevice::add_spans(Trace& trace) {
   int64_t ahead = std::numeric_limits<int64_t>::max();
   for (const OpenClSpan& s : all) ahead = std::min(ahead, s.given_at - static_cast<int64_t>(s.queued));
   const int32_t lanes[] = {trace.lane("compute queue"), trace.lane("transfer queue")};
-  for (const OpenClSpan& s : all)
+  // Several launches of one node follow each other in its queue.
+  const auto same_node = [&](size_t a, size_t b) {
+    return b < all.size() && all[a].label > 0 && all[a].label == all[b].label && all[a].lane == all[b].lane;
+  };
+  for (size_t i = 0; i < all.size(); ++i) {
+    const OpenClSpan& s = all[i];
     trace.add(lanes[s.lane == Lane::compute ? 0 : 1],
               s.label > 0 ? s.label : trace.label(s.what.c_str(), s.what.starts_with("copy") ? "copy" : "kernel"),
-              static_cast<int64_t>(s.start) + ahead, static_cast<int64_t>(s.end) + ahead);
+              static_cast<int64_t>(s.start) + ahead, static_cast<int64_t>(s.end) + ahead,
+              same_node(i, i + 1) || (i > 0 && same_node(i - 1, i)));
+  }
 }
 
 void OpenClDevice::allocate(std::span<const int64_t> segment_bytes) {
