@@ -28,6 +28,8 @@ svg .count{fill:var(--ink)}.grid{stroke:var(--grid)}.mark{stroke:var(--ink);stro
 .dot{fill:var(--c0);fill-opacity:.45;stroke:var(--c0)}.right{fill:var(--c2)}.wrong{fill:var(--c1)}
 .legend{margin:4px 0 0;font-size:13px}.legend span{display:inline-block;max-width:100%;overflow-wrap:anywhere;margin-right:12px}
 .legend i{display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:5px}
+.legend i[class*=' d']{width:28px;height:4px;border-radius:0;vertical-align:middle}
+.ground{fill:var(--ground)}.note{border-left:4px solid var(--c1);padding-left:10px;color:var(--ink)}
 .pictures{display:grid;grid-template-columns:repeat(auto-fill,minmax(92px,1fr));gap:10px}
 .pictures.wide{grid-template-columns:repeat(auto-fill,minmax(min(100%,250px),1fr))}
 .pictures.wide img{border:1px solid var(--grid)}
@@ -41,8 +43,8 @@ td:last-child,th:last-child{padding-right:0}
 td:first-child,th:first-child{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:180px}
 td.long{white-space:normal;overflow-wrap:anywhere;min-width:180px}
 th{color:var(--soft);font-weight:500;white-space:normal;vertical-align:bottom}
-@media(max-width:560px){svg text{font-size:15px}svg.chart text{font-size:21px}td,th{padding-right:7px}
-td:first-child,th:first-child{min-width:130px}}
+@media(max-width:560px){svg text{font-size:15px}svg.chart text{font-size:21px}body{padding:18px 12px 40px}
+table{font-size:12px}td,th{padding-right:6px}td:first-child,th:first-child{min-width:96px}}
 )";
 
 constexpr size_t kLongCell = 28;  // letters: longer ones may take several lines
@@ -77,7 +79,7 @@ std::string table(const ReportTable& t) {
 }
 
 bool is_empty(const ReportPart& p) {
-  return p.svg.empty() && p.pictures.empty() && p.table.rows.empty() && p.written.empty();
+  return p.svg.empty() && p.pictures.empty() && p.table.rows.empty() && p.written.empty() && p.missing.empty();
 }
 
 bool takes_the_row(const ReportPart& p) { return !p.pictures.empty() || p.table.header.size() > 3; }
@@ -90,6 +92,7 @@ std::string part(const ReportPart& p, bool alone) {
                                                  : "",
                               escape_html(p.title));
   if (!p.text.empty()) s += "<p>" + escape_html(p.text) + "</p>";
+  if (!p.missing.empty()) s += "<p class=missing>" + breakable(p.missing) + "</p>";
   s += p.svg;
   if (!p.pictures.empty()) {
     s += p.wide ? "<div class='pictures wide'>" : "<div class=pictures>";
@@ -108,7 +111,7 @@ std::string part(const ReportPart& p, bool alone) {
 
 std::string report_html(const Report& r) {
   std::string series;
-  for (int i = 0; i < 8; ++i)
+  for (size_t i = 0; i < kChartColours; ++i)
     series += fmt::format(
         ".s{0}{{stroke:var(--c{0})}}.f{0}{{fill:var(--c{0})}}svg "
         ".t{0}{{fill:var(--c{0})}}.b{0}{{background:var(--c{0})}}",
@@ -116,8 +119,9 @@ std::string report_html(const Report& r) {
   std::string s = fmt::format(
       "<!doctype html>\n<html lang=en><head><meta charset=utf-8><meta name=viewport "
       "content='width=device-width,initial-scale=1'><meta name=color-scheme content='light dark'>"
-      "<title>{}</title><style>{}{}</style></head>\n<body><h1>{}</h1><p>{}</p>\n<div class=facts>",
-      escape_html(r.title), kStyle, series, escape_html(r.title), escape_html(r.subtitle));
+      "<title>{}</title><style>{}{}</style></head>\n<body><h1>{}</h1><p>{}</p>\n{}<div class=facts>",
+      escape_html(r.title), kStyle, series + chart_style(), escape_html(r.title), escape_html(r.subtitle),
+      r.note.empty() ? "" : "<p class=note>" + escape_html(r.note) + "</p>\n");
   for (const auto& [name, value] : r.facts)
     s += fmt::format("<div><b>{}</b><span>{}</span></div>", escape_html(value), escape_html(name));
   s += "</div>\n<main>\n";

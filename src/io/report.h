@@ -27,10 +27,12 @@ struct ReportPart {
   bool wide = false;  // pictures are several beside each other
   // A text that was written after another one; bytes that are no UTF-8 must have been replaced.
   std::string prompt = {}, written = {};
+  std::string missing = {};  // why there is nothing to show: a sentence that stands for the part
 };
 
 struct Report {
   std::string title, subtitle;
+  std::string note = {};                                   // a paragraph below: what a reader must know of all of it
   std::vector<std::pair<std::string, std::string>> facts;  // shown large, at the top
   std::vector<ReportPart> parts;                           // parts without content are left out
 };

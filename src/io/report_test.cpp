@@ -1,8 +1,10 @@
 #include "io/report.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <libdeflate.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -86,6 +88,126 @@ TEST(Report, ChartsSurviveAnyNumbers) {
       roofline_chart({1e11, 1e10, {{"none", 0, 1e6, 1e-3}, {"all", 1e9, 1, 1e-9}, {"no", 1, 0, 1}}});
   EXPECT_EQ(roof.find("nan"), std::string::npos);
   EXPECT_EQ(roof.find("inf"), std::string::npos);
+}
+
+size_t count_of(const std::string& text, const std::string& part) {
+  size_t n = 0;
+  for (size_t i = text.find(part); i != text.npos; i = text.find(part, i + part.size())) ++n;
+  return n;
+}
+
+// What stands between <text ...> and </text>.
+std::vector<std::string> texts_of(const std::string& svg) {
+  std::vector<std::string> out;
+  for (size_t i = svg.find("<text"); i != svg.npos; i = svg.find("<text", i + 1)) {
+    const size_t begin = svg.find('>', i) + 1;
+    out.push_back(svg.substr(begin, svg.find('<', begin) - begin));
+  }
+  return out;
+}
+
+TEST(SvgText, NumbersOfAnAxisDiffer) {
+  EXPECT_EQ(tick_number(0.9772, 0.0002), "0.9772");
+  EXPECT_EQ(tick_number(0.5, 0.5), "0.5");
+  EXPECT_EQ(tick_number(1500, 500), "1.5k");
+  EXPECT_EQ(tick_number(100020, 20), "100.02k");
+  EXPECT_EQ(tick_number(3e-6, 1e-6), "3e-06");
+  EXPECT_EQ(short_number(999.9), "1k");
+  EXPECT_EQ(short_number(0.9997, 5), "0.9997");
+  for (const auto& [low, high] : {std::pair{0.97701, 0.97745},
+                                  {99990.0, 100050.0},
+                                  {1e-7, 9e-7},
+                                  {0.0, 123456.0},
+                                  {-3e-4, 2e-4},
+                                  {999.5, 1000.5},
+                                  {1e17, 1.0002e17}}) {
+    auto texts = texts_of(line_chart({"", "", {{"", {7e8, 7e8 + 9}, {low, high}}}}));
+    std::erase(texts, "");
+    ASSERT_GE(texts.size(), 7u);
+    std::ranges::sort(texts);
+    EXPECT_EQ(std::ranges::adjacent_find(texts), texts.end()) << low << " to " << high;
+  }
+}
+
+TEST(SvgText, CutsBetweenCharacters) {
+  EXPECT_EQ(shortened("Überraschung", 20), "Überraschung");
+  const std::string cut = shortened("ÜÜÜÜÜÜÜÜÜÜÜÜ", 5);
+  EXPECT_TRUE(cut.ends_with("Ü…")) << cut;
+  EXPECT_LE(text_width(cut), 5);
+  EXPECT_GT(text_width("漢字"), text_width("il"));
+}
+
+TEST(Svg, OneValueHasOneMark) {
+  const std::string constant = line_chart({"step", "rate", {{"rate", {1, 2, 3}, {1e-3, 1e-3, 1e-3}}}});
+  EXPECT_NE(constant.find(">0.001</text>"), std::string::npos) << constant;
+  EXPECT_EQ(constant.find("0.00105"), std::string::npos);
+  EXPECT_EQ(texts_of(line_chart({"step", "loss", {{"a", {700}, {0.25}}}})),
+            (std::vector<std::string>{"700", "0.25", "step", "loss"}));
+}
+
+TEST(Svg, ManyLinesAreToldApart) {
+  LineChart c{"step", "loss", {}};
+  for (int i = 0; i < 40; ++i)
+    c.lines.push_back({fmt::format("run-{}", i), {1, 2}, {1.0 + i, i == 3 ? std::nan("") : 2.0 + i}});
+  c.lines[5].y = {std::nan(""), std::nan("")};
+  const std::string s = svg_file(c);
+  EXPECT_EQ(s.find(">run-5,"), std::string::npos) << "has no point";
+  std::vector<std::string> styles;
+  std::vector<double> rows;
+  double height = 0;
+  for (size_t i = s.find("viewBox='0 0 640 "); i != s.npos; i = s.npos) height = std::stod(s.substr(i + 17));
+  for (size_t i = s.find("<polyline class='"); i != s.npos; i = s.find("<polyline class='", i + 1))
+    styles.push_back(s.substr(i, s.find("' points", i) - i));
+  EXPECT_EQ(styles.size(), 39u);
+  std::ranges::sort(styles);
+  EXPECT_EQ(std::ranges::adjacent_find(styles), styles.end()) << "colour and dashes";
+  for (size_t i = s.find("<text x='"); i != s.npos; i = s.find("<text x='", i + 1)) {
+    const size_t y = s.find("y='", i) + 3;
+    if (s.substr(s.find('>', i), 5) != ">run-") continue;
+    rows.push_back(std::stod(s.substr(y)));
+    EXPECT_GT(rows.back(), 330) << "below the curves";
+    EXPECT_LT(rows.back(), height);
+  }
+  ASSERT_EQ(rows.size(), 39u);
+  std::ranges::sort(rows);
+  rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+  for (size_t i = 1; i < rows.size(); ++i) EXPECT_DOUBLE_EQ(rows[i] - rows[i - 1], rows[1] - rows[0]) << "no hole";
+  EXPECT_NE(line_chart(c).find("<title>run-39, step 2: 41</title>"), std::string::npos);
+  c.last_values = false;
+  EXPECT_EQ(svg_file(c).find("last"), std::string::npos);
+}
+
+TEST(Svg, ConfusionsOfManyClasses) {
+  std::vector<std::string> labels{"ein langer Name für eine Klasse", "b"};
+  const std::string two = confusion_chart(labels, {3, 1, 0, 4});
+  EXPECT_NE(two.find("<title>ein langer Name für eine Klasse taken for b: 1 (25.0 %)</title>"), std::string::npos);
+  EXPECT_EQ(two.find(">ein langer Name für eine Klasse</text>"), std::string::npos) << "no room at the edge";
+  EXPECT_EQ(count_of(two, "<title>"), 3u) << "of what there is";
+  labels.clear();
+  std::vector<int64_t> counts(200 * 200);
+  for (size_t i = 0; i < 200; ++i) {
+    labels.push_back(std::to_string(i));
+    counts[i * 201] = 1;
+  }
+  const std::string many = confusion_chart(labels, counts);
+  EXPECT_LT(count_of(many, "<text"), 70u) << "letters would lie on each other";
+  EXPECT_GT(count_of(many, "<text"), 20u);
+}
+
+TEST(Svg, RooflineDrawsWhatWasMeasuredThere) {
+  const std::string s =
+      roofline_chart({1e11, 1e10, {{"in", 1e9, 1e8, 1e-2}, {"copy", 0, 1e6, 1e-3}, {"slow", 10, 10, 1e-3}}});
+  EXPECT_EQ(count_of(s, "<circle"), 1u);
+  EXPECT_NE(s.find("2 outside: 16.7 % of the time"), std::string::npos) << s;
+}
+
+TEST(Report, SaysWhatIsMissing) {
+  Report r;
+  r.note = "stopped < early";
+  r.parts.push_back({"Time per node", "", "", {}, {}, false, {}, {}, "no data"});
+  const std::string html = report_html(r);
+  EXPECT_NE(html.find("<h2>Time per node</h2><p class=missing>no data</p>"), std::string::npos);
+  EXPECT_NE(html.find("stopped &lt; early"), std::string::npos);
 }
 
 TEST(Report, StackReachesTheSum) {

@@ -118,7 +118,7 @@ LrFind find_learning_rate(const Recipe& r, const LrFindOptions& o) {
   else
     io::make_dirs(fs, o.out);
   std::string table = "lr\tloss\tsmooth\n";
-  io::LineChart chart{"learning rate", "training loss", {{"loss", {}, {}}, {"smoothed", {}, {}}}, true, {}};
+  io::LineChart chart{"learning rate", "training loss", {{"loss", {}, {}}, {"smoothed", {}, {}}}, true, {}, false};
   for (const LrFindPoint& p : out.points) {
     table += fmt::format("{:.6g}\t{:.6g}\t{:.6g}\n", p.lr, p.loss, p.smooth);
     for (io::Line& l : chart.lines) l.x.push_back(p.lr);
