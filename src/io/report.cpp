@@ -44,7 +44,7 @@ td:first-child,th:first-child{text-align:left;white-space:normal;overflow-wrap:a
 td.long{white-space:normal;overflow-wrap:anywhere;min-width:180px}
 th{color:var(--soft);font-weight:500;white-space:normal;vertical-align:bottom}
 @media(max-width:560px){svg text{font-size:15px}svg.chart text{font-size:21px}body{padding:18px 12px 40px}
-table{font-size:12px}td,th{padding-right:6px}td:first-child,th:first-child{min-width:96px}}
+table{font-size:12px}td,th{padding-right:6px}td:first-child,th:first-child,td.long{min-width:96px}}
 )";
 
 constexpr size_t kLongCell = 28;  // letters: longer ones may take several lines

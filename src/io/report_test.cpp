@@ -183,6 +183,8 @@ TEST(Svg, ConfusionsOfManyClasses) {
   EXPECT_NE(two.find("<title>ein langer Name für eine Klasse taken for b: 1 (25.0 %)</title>"), std::string::npos);
   EXPECT_EQ(two.find(">ein langer Name für eine Klasse</text>"), std::string::npos) << "no room at the edge";
   EXPECT_EQ(count_of(two, "<title>"), 3u) << "of what there is";
+  const auto alike = texts_of(confusion_chart({"a long name of class one", "a long name of class two"}, {1, 0, 0, 1}));
+  EXPECT_TRUE(alike.at(0).starts_with("0 a long")) << alike[0];
   labels.clear();
   std::vector<int64_t> counts(200 * 200);
   for (size_t i = 0; i < 200; ++i) {

@@ -27,8 +27,8 @@ double letter_width(char c) {
   if (byte >= 0xe1) return 1;  // from U+1000 on: most of them are as wide as high
   if (byte >= 0x80) return 0.65;
   if (std::string_view("ijl.,:;'|!()[] ").find(c) != std::string_view::npos) return 0.33;
-  if (std::string_view("mwMW%@").find(c) != std::string_view::npos) return 0.92;
-  return c >= 'A' && c <= 'Z' ? 0.72 : 0.6;
+  if (std::string_view("mwMW%@+=<>~").find(c) != std::string_view::npos) return 0.92;
+  return c >= 'A' && c <= 'Z' ? 0.72 : 0.64;
 }
 
 }  // namespace
