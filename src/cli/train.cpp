@@ -113,11 +113,11 @@ void print_table(const TrainResult& r) {
   row("run directory", r.out);
 }
 
-// The training is done, whatever becomes of its page.
-void report_run(const std::string& run, bool json) {
+// The training is done, whatever becomes of its page. `plan`: of a run that was stopped, which must end soon.
+void report_run(const std::string& run, const Compiled* plan, bool silent) {
   try {
-    const std::string path = write_report(run);
-    if (!json) fmt::print("  {:<22} {}\n", "report", path);
+    const std::string path = plan ? write_short_report(run, *plan) : write_report(run);
+    if (!silent) fmt::print("  {:<22} {}\n", "report", path);
   } catch (const Error& e) {
     fmt::print(stderr, "lathe: warning: no report.html: {}\n", e.what());
   }
@@ -212,18 +212,32 @@ void add_train(CLI::App& app, int& exit) {
     std::optional<StepProfile> trace;
     if (o->profile) {
       trace.emplace(r, t.out + "/trace.json", o->profile_steps);
-      t.on_start = [&](const std::string& out) { trace->write_to(out + "/trace.json"); };
       t.on_step = [&](int64_t, Executor& e) { trace->after_step(e); };
     }
-    const TrainResult result = train(r, t);
+    std::string out = t.out;
+    t.on_start = [&](const std::string& chosen) {
+      out = chosen;
+      if (trace) trace->write_to(out + "/trace.json");
+    };
+    std::optional<Compiled> plan;  // of a run that did not come to its end
+    t.on_cut_short = [&](const Compiled& c) { plan = c; };
+    const bool wants_report = !o->quiet, json = o->json;
+    const TrainResult result = [&] {
+      try {
+        return train(r, t);
+      } catch (const Error&) {
+        if (wants_report && plan) report_run(out, &*plan, true);
+        throw;
+      }
+    }();
     if (trace) trace->finish();
-    if (!result.unchanged) io::replace_file(result.out + "/summary.json", to_json(result).dump(2) + "\n");
-    if (o->json)
+    if (!result.unchanged) io::replace_file(out + "/summary.json", to_json(result).dump(2) + "\n");
+    if (json)
       fmt::print("{}\n", to_json(result).dump(2));
     else
       print_table(result);
-    if (trace && !o->json) fmt::print("  {:<22} {}\n", "trace", trace->about());
-    if (!o->quiet && !result.preempted) report_run(result.out, o->json);
+    if (trace && !json) fmt::print("  {:<22} {}\n", "trace", trace->about());
+    if (wants_report) report_run(out, plan ? &*plan : nullptr, json);
     exit = result.preempted ? static_cast<int>(Exit::preempted) : 0;
   });
 }

@@ -1,19 +1,22 @@
 #include "train/report.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 
 #include "base/stopwatch.h"
-#include "io/png.h"
 #include "io/report.h"
-#include "run/peak.h"
+#include "io/run_lock.h"
+#include "nn/loss.h"
 #include "train/progress.h"
+#include "train/report_classes.h"
+#include "train/report_cost.h"
 #include "train/report_targets.h"
+#include "train/run_data.h"
 #include "train/run_dir.h"
+#include "train/state.h"
 #include "train/text_writer.h"
 #include "train/trainer.h"
 
@@ -21,11 +24,6 @@ namespace lathe {
 namespace {
 
 constexpr int64_t kMaxMetricsBytes = int64_t{1} << 30;
-constexpr int64_t kMostClasses = 200;  // of a confusion matrix: more cannot be seen
-constexpr int64_t kMostSamples = 20000;
-constexpr size_t kPicturesEach = 16;  // right and wrong ones
-constexpr int kTimings = 5;
-constexpr size_t kLongestLabel = 10;
 constexpr size_t kPromptBytes = 60, kWrittenBytes = 320;
 constexpr int64_t kBytesAtOnce = 8;
 constexpr double kWritingSeconds = 1.5;
@@ -34,6 +32,8 @@ struct Curves {
   io::Line loss{"training", {}, {}}, eval_loss{"test", {}, {}}, accuracy{"accuracy", {}, {}}, lr{"rate", {}, {}},
       norm{"norm", {}, {}};
   std::map<std::string, io::Line> others;  // of evaluation: "rmse", "iou", ...
+  double last_step = 0, refused = 0;       // refused: steps so far
+  bool last_refused = false;               // the last line of a step has a loss or a norm that is no number
 };
 
 Curves read_metrics(const std::string& path) {
@@ -44,6 +44,7 @@ Curves read_metrics(const std::string& path) {
   std::string line;
   for (int64_t number = 1; std::getline(lines, line); ++number) {
     const auto j = nlohmann::json::parse(line, nullptr, false);
+    if (j.is_discarded() && lines.eof()) break;  // a killed run tore its last line
     if (!j.is_object() || !j.contains("step") || !j["step"].is_number())
       throw UserError(fmt::format("{}:{}: expected an object with a step, as `lathe train` writes them", path, number));
     const auto add = [&](io::Line& to, const char* key, double factor = 1) {
@@ -52,6 +53,9 @@ Curves read_metrics(const std::string& path) {
       to.x.push_back(j["step"].get<double>());
       to.y.push_back(factor * v->get<double>());
     };
+    c.last_step = std::max(c.last_step, j["step"].get<double>());
+    if (j.contains("skipped") && j["skipped"].is_number()) c.refused = j["skipped"].get<double>();
+    if (j.contains("loss") && j.contains("grad_norm")) c.last_refused = j["loss"].is_null() || j["grad_norm"].is_null();
     add(c.loss, "loss");
     add(c.eval_loss, "eval_loss");
     add(c.accuracy, "eval_accuracy", 100);
@@ -65,30 +69,6 @@ Curves read_metrics(const std::string& path) {
       }
   }
   return c;
-}
-
-// Bytes as text of a page: what is no UTF-8 is replaced, and so are control characters.
-std::string readable_text(const std::string& bytes) {
-  using nlohmann::json;
-  std::string text = json::parse(json(bytes).dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < ' ' && c != '\n' && c != '\t') c = ' ';
-  return text;
-}
-
-// Names of classes, short enough for the edge of a chart; their numbers where the data have no names.
-std::vector<std::string> labels_of(const Recipe& r, int64_t classes) {
-  std::vector<std::string> out = class_names(r);
-  if (static_cast<int64_t>(out.size()) != classes) out.clear();
-  for (std::string& name : out) {
-    name = readable_text(name);
-    if (name.size() <= kLongestLabel) continue;
-    size_t end = kLongestLabel - 1;
-    while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xc0) == 0x80) --end;  // within a character
-    name = name.substr(0, end) + "…";
-  }
-  for (int64_t i = static_cast<int64_t>(out.size()); i < classes; ++i) out.push_back(std::to_string(i));
-  return out;
 }
 
 // What a text model makes of the beginning of its test data; as much as it can write in a short time.
@@ -112,172 +92,9 @@ io::ReportPart text_part(const std::string& run, const std::vector<std::string>&
   } catch (const UserError&) {
     // Weights that are not finite write nothing; the rest of the page is still worth to be seen.
   }
-  part.written = readable_text(text.substr(part.prompt.size()));
-  part.prompt = readable_text(part.prompt);
+  part.written = io::readable_text(text.substr(part.prompt.size()));
+  part.prompt = io::readable_text(part.prompt);
   return part;
-}
-
-struct Outcome {
-  std::vector<int64_t> counts;  // classes x classes
-  std::vector<io::ReportPicture> right, wrong;
-  int64_t samples = 0, correct = 0;
-};
-
-// Every test sample through the prediction Program.
-Outcome classify(Executor& e, const Compiled& c, const data::Source& source, const std::vector<std::string>& labels) {
-  const int64_t classes = c.data.classes, count = std::min(source.size(), kMostSamples);
-  const size_t program = c.program("predict"), bytes = static_cast<size_t>(c.data.sample.bytes());
-  const int64_t batch = [&] {
-    for (const Port& p : c.set.programs[program].inputs)
-      if (p.name == "x") return p.type.shape[0];
-    return int64_t{1};
-  }();
-  const Shape& shape = c.data.sample.shape;
-  const bool picture = c.data.sample.dtype == DType::u8 && shape.ndim() == 3 && (shape[2] == 1 || shape[2] == 3);
-  Outcome out;
-  out.counts.assign(static_cast<size_t>(classes * classes), 0);
-  std::vector<std::vector<std::byte>> fields;
-  for (const data::Field& f : source.fields()) fields.emplace_back(static_cast<size_t>(f.type.bytes()));
-  std::vector<int32_t> truth(static_cast<size_t>(batch));
-  for (int64_t first = 0; first < count; first += batch) {
-    const int64_t here = std::min(batch, count - first);
-    std::byte* x = e.staging(0, "x");
-    for (int64_t i = 0; i < here; ++i) {
-      std::vector<std::span<std::byte>> spans(fields.begin(), fields.end());
-      source.read(first + i, spans);
-      std::memcpy(x + static_cast<size_t>(i) * bytes, fields[0].data(), bytes);
-      std::memcpy(&truth[static_cast<size_t>(i)], fields[1].data(), sizeof(int32_t));
-    }
-    e.stage(program, 0);
-    e.run(program, 0);
-    const auto logits = e.result("logits");
-    for (int64_t i = 0; i < here; ++i) {
-      std::vector<float> row(static_cast<size_t>(classes));
-      std::memcpy(row.data(), logits.data() + static_cast<size_t>(i) * row.size() * sizeof(float),
-                  row.size() * sizeof(float));
-      const auto best = std::ranges::max_element(row) - row.begin();
-      const int32_t y = truth[static_cast<size_t>(i)];
-      if (y < 0 || y >= classes) continue;
-      ++out.counts[static_cast<size_t>(y * classes + best)];
-      ++out.samples;
-      const bool right = y == best;
-      out.correct += right;
-      auto& shown = right ? out.right : out.wrong;
-      if (!picture || shown.size() >= kPicturesEach) continue;
-      double sum = 0;
-      for (const float v : row) sum += std::exp(v - row[static_cast<size_t>(best)]);
-      const auto* pixels = reinterpret_cast<const uint8_t*>(x) + static_cast<size_t>(i) * bytes;
-      shown.push_back({io::encode_png({pixels, bytes}, shape[0], shape[1], shape[2]),
-                       right ? fmt::format("{} ({:.0f} %)", labels[static_cast<size_t>(best)], 100 / sum)
-                             : fmt::format("{}, is {} ({:.0f} %)", labels[static_cast<size_t>(best)],
-                                           labels[static_cast<size_t>(y)], 100 / sum),
-                       right});
-    }
-  }
-  return out;
-}
-
-// Best time of each launch of a training step, in the order of the Program.
-std::vector<double> time_step(Executor& e, const Compiled& c, size_t program, const data::Source& source) {
-  std::vector<std::vector<std::byte>> fields;
-  for (const data::Field& f : source.fields()) fields.emplace_back(static_cast<size_t>(f.type.bytes()));
-  for (int64_t i = 0; i < c.schedule.batch; ++i) {
-    std::vector<std::span<std::byte>> spans(fields.begin(), fields.end());
-    source.read(i % source.size(), spans);
-    for (size_t f = 0; f < 2; ++f)
-      std::memcpy(e.staging(0, f == 0 ? "x" : "y") + static_cast<size_t>(i) * fields[f].size(), fields[f].data(),
-                  fields[f].size());
-    std::memcpy(e.staging(0, "index") + static_cast<size_t>(i) * sizeof(int64_t), &i, sizeof i);
-  }
-  stage_step_inputs(e, 0, c.recipe.seed, 0, c.recipe.optimizer.lr, 1.0 / static_cast<double>(c.schedule.batch));
-  std::vector<double> best;
-  for (int k = 0; k < kTimings; ++k) {
-    const std::vector<double> seconds = e.profile(program, 0);
-    if (best.empty()) best = seconds;
-    for (size_t i = 0; i < best.size(); ++i) best[i] = std::min(best[i], seconds[i]);
-  }
-  return best;
-}
-
-io::ReportPart memory_part(const Program& p) {
-  io::StackChart chart{"node of the step", "bytes", {}, {}};
-  const MemoryReport& m = p.memory;
-  const size_t n = m.timeline.size();
-  for (const MemoryClass k : {MemoryClass::weights, MemoryClass::optimizer, MemoryClass::staging}) {
-    chart.names.emplace_back(to_string(k));
-    chart.values.emplace_back(n, static_cast<double>(m.of(k)));
-  }
-  int64_t kept = m.of(MemoryClass::gradients) - m.timeline[static_cast<size_t>(m.peak)].gradients;  // over steps
-  for (const auto& [name, member] : {std::pair{"gradients", &MemoryReport::Moment::gradients},
-                                     std::pair{"activations", &MemoryReport::Moment::activations},
-                                     std::pair{"workspace", &MemoryReport::Moment::workspace}}) {
-    chart.names.emplace_back(name);
-    auto& v = chart.values.emplace_back();
-    for (const auto& moment : m.timeline) v.push_back(static_cast<double>(moment.*member + kept));
-    kept = 0;
-  }
-  io::ReportPart part{"Memory over one step", "", io::stack_chart(chart), {}, {}};
-  part.text = fmt::format(
-      "Most is live at node {} of {}; the run allocates {} for this Program, {:.1f} % above the least that its order "
-      "allows.",
-      m.peak, n - 1, format_bytes(m.total),
-      m.lower_bound > 0 ? 100.0 * static_cast<double>(m.scratch - m.lower_bound) / static_cast<double>(m.lower_bound)
-                        : 0.0);
-  return part;
-}
-
-io::ReportPart holders_part(const Program& p) {
-  io::ReportPart part{"What holds the peak", "", "", {}, {{"value", "size"}, {}}};
-  for (const std::string& h : p.memory.holders) {
-    const size_t colon = h.rfind(": ");
-    part.table.rows.push_back({h.substr(0, colon), h.substr(colon + 2)});
-  }
-  return part;
-}
-
-void add_time_parts(io::Report& report, const Program& p, const std::vector<double>& seconds, Peak peak) {
-  // A machine that was always busy when its peak was measured has shown here what it can do.
-  for (size_t i = 0; i < seconds.size(); ++i)
-    if (seconds[i] > 0) peak.flops_per_second = std::max(peak.flops_per_second, p.launches[i].flops() / seconds[i]);
-  io::Roofline roof{peak.flops_per_second, peak.bytes_per_second, {}};
-  std::vector<size_t> order(p.launches.size());
-  double all = 0;
-  for (size_t i = 0; i < order.size(); ++i) {
-    const Launch& l = p.launches[i];
-    order[i] = i;
-    all += seconds[i];
-    roof.points.push_back({fmt::format("{} {}", l.candidate.name, l.node.origin), l.flops(),
-                           l.cost.bytes_read + l.cost.bytes_written, seconds[i]});
-  }
-  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return seconds[a] > seconds[b]; });
-  io::ReportPart nodes{
-      "Time per node",
-      fmt::format("One step, each launch waited for: {:.2f} ms in {} launches. The percentage is that "
-                  "of the limit which the launch meets first: {} flop/s, the fastest product that this machine has "
-                  "shown, or {} B/s of its memory. Products and convolutions mostly meet the first, all else the "
-                  "second; there more than 100 % has what finds its operands in caches, which are faster than memory.",
-                  1e3 * all, order.size(), io::short_number(peak.flops_per_second),
-                  io::short_number(peak.bytes_per_second)),
-      "",
-      {},
-      {{"kernel", "us", "share", "GFLOP/s", "GB/s", "of limit"}, {}}};
-  for (const size_t i : order) {
-    const auto& point = roof.points[i];
-    const double least = std::max(point.flops / peak.flops_per_second, point.bytes / peak.bytes_per_second);
-    nodes.table.rows.push_back(
-        {point.name, fmt::format("{:.1f}", 1e6 * seconds[i]), fmt::format("{:.1f} %", 100 * seconds[i] / all),
-         fmt::format("{:.1f}", 1e-9 * point.flops / seconds[i]), fmt::format("{:.1f}", 1e-9 * point.bytes / seconds[i]),
-         fmt::format("{:.0f} %", 100 * least / seconds[i])});
-    if (nodes.table.rows.size() == 40) break;
-  }
-  report.parts.push_back(
-      {"Roofline",
-       "Each circle is a launch; its area is its share of the time. On the line, it is as fast as this "
-       "machine can be.",
-       io::roofline_chart(roof),
-       {},
-       {}});
-  report.parts.push_back(std::move(nodes));
 }
 
 // Names of what is measured on test data, for people.
@@ -292,8 +109,17 @@ constexpr struct {
                      {"psnr", "PSNR", "dB"},
                      {"input_psnr", "PSNR of the input", "dB"}};
 
+// What a number is called of this run.
+std::string shown_name(const Recipe& r, const std::optional<DataSpec>& data, std::string_view name,
+                       std::string_view shown) {
+  if (name == "accuracy" && learns_embedding(r.train.loss)) return "accuracy of the nearest neighbour";
+  if ((name == "rmse" || name == "mae") && r.data.target == "value" && data && data->terms() > 1)
+    return fmt::format("{} in deviations", shown);
+  return std::string(shown);
+}
+
 // Of what was measured more than once; the last value stands among the facts.
-void add_metric_parts(io::Report& report, const Curves& curves) {
+void add_metric_parts(io::Report& report, const Curves& curves, const Recipe& r, const std::optional<DataSpec>& data) {
   for (const auto& [name, shown, unit] : kShownMetrics) {
     const auto other = curves.others.find(std::string(name));
     if (name != "accuracy" && other == curves.others.end()) continue;
@@ -305,92 +131,216 @@ void add_metric_parts(io::Report& report, const Curves& curves) {
       chart.lines.push_back(input->second);
       chart.lines[1].name = "input";
     }
-    std::string title = fmt::format("{} on test data", shown);
+    std::string title = fmt::format("{} on test data", shown_name(r, data, name, shown));
     if (name == "accuracy") title[0] = 'A';
     report.parts.push_back({std::move(title), "", io::line_chart(chart), {}, {}});
   }
 }
 
-void add_facts(io::Report& report, const std::string& run) {
+// summary.json, where it is that of the run's last step: a run that failed after it was resumed has an older one.
+nlohmann::json read_summary(const std::string& run, const Curves& curves) {
   io::PosixFs fs;
   const std::string path = io::join_path(run, "summary.json");
-  if (!io::info_at(fs, path)) return;
+  if (!io::info_at(fs, path)) return nullptr;
   const auto j = nlohmann::json::parse(read_text(fs, path), nullptr, false);
-  const auto number = [&](const char* key, auto&& text) {
-    if (j.is_object() && j.contains(key) && j[key].is_number()) text(j[key].get<double>());
+  const bool whole = j.is_object() && j.contains("steps") && j["steps"].is_number();
+  return whole && j["steps"].get<double>() >= curves.last_step ? j : nullptr;
+}
+
+// How the run ended, where that was not as its recipe says.
+std::string note_about_end(const std::string& run, const nlohmann::json& summary, const Curves& curves) {
+  if (io::is_run_alive(run)) return fmt::format("The run is at work: it has logged {:.0f} steps.", curves.last_step);
+  if (summary.is_object() && summary.contains("preempted") && summary["preempted"] == true)
+    return fmt::format("The run was stopped by a signal at step {:.0f}; `lathe train --resume --out {}` goes on.",
+                       summary["steps"].get<double>(), run);
+  if (summary.is_object()) return "";
+  return curves.last_refused ? fmt::format(
+                                   "The run ended at step {:.0f}: loss and gradient norm of the step were not both "
+                                   "finite. The weights are those before it; a lower optimizer.lr or "
+                                   "train.clip_norm may help.",
+                                   curves.last_step)
+                             : fmt::format("The run did not come to its end: the last step that it logged is {:.0f}.",
+                                           curves.last_step);
+}
+
+void add_facts(io::Report& report, const nlohmann::json& summary, const Curves& curves, const Recipe& r,
+               const std::optional<DataSpec>& data) {
+  const auto fact = [&](const std::string& name, std::string value) {
+    report.facts.emplace_back(name, std::move(value));
   };
-  const auto fact = [&](const char* name, std::string value) { report.facts.emplace_back(name, std::move(value)); };
+  const auto last_of = [&](std::string_view name) -> std::optional<double> {
+    const auto other = curves.others.find(std::string(name));
+    const io::Line* line = name == "accuracy"             ? &curves.accuracy
+                           : name == "loss"               ? &curves.eval_loss
+                           : other == curves.others.end() ? nullptr
+                                                          : &other->second;
+    if (!line || line->y.empty()) return {};
+    return name == "accuracy" ? line->y.back() / 100 : line->y.back();
+  };
+  const auto number = [&](const std::string& key) -> std::optional<double> {
+    if (!summary.is_object()) return key.starts_with("test_") ? last_of(key.substr(5)) : std::nullopt;
+    if (!summary.contains(key) || !summary[key].is_number()) return {};
+    return summary[key].get<double>();
+  };
+  // Outputs that are no numbers have no loss, and yet a largest one: their accuracy means nothing.
+  const bool none = summary.is_object() && summary.contains("test_loss") && summary["test_loss"].is_null();
   for (const auto& metric : kShownMetrics)
-    number(fmt::format("test_{}", metric.name).c_str(),
-           [&](double v) { fact(fmt::format("test {}", metric.shown).c_str(), metric_text(metric.name, v)); });
-  number("test_loss", [&](double v) { fact("test loss", fmt::format("{:.4f}", v)); });
-  number("steps", [&](double v) { fact("steps", fmt::format("{:.0f}", v)); });
-  number("training_seconds", [&](double v) { fact("training time", format_seconds(v)); });
-  number("samples_per_second", [&](double v) { fact("samples per second", io::short_number(v)); });
-  number("percent_of_peak", [&](double v) { fact("of the GEMM peak", fmt::format("{:.0f} %", v)); });
+    if (const auto v = number(fmt::format("test_{}", metric.name)))
+      fact(fmt::format("test {}", shown_name(r, data, metric.name, metric.shown)),
+           none ? "no number" : metric_text(metric.name, *v));
+  if (const auto v = number("test_loss")) fact("test loss", fmt::format("{:.4f}", *v));
+  fact("steps", fmt::format("{:.0f}", number("steps").value_or(curves.last_step)));
+  if (curves.refused > 0) fact("steps refused", fmt::format("{:.0f}", curves.refused));
+  if (const auto v = number("training_seconds")) fact("training time", format_seconds(*v));
+  if (const auto v = number("samples_per_second")) fact("samples per second", io::short_number(*v));
+  if (const auto v = number("percent_of_peak")) fact("of the GEMM peak", fmt::format("{:.0f} %", *v));
+}
+
+io::ReportPart recipe_part(const Recipe& r) {
+  io::ReportPart part{
+      "Recipe", "Keys that differ from their defaults; recipe.toml has all.", "", {}, {{"key", "value"}, {}}};
+  for (const RecipeDifference& d : diff(Recipe(), r)) part.table.rows.push_back({d.key, io::readable_text(d.b)});
+  return part;
+}
+
+io::ReportPart missing_part(std::string title, const std::string& reason) {
+  io::ReportPart part{std::move(title), "", "", {}, {}};
+  part.missing = "Cannot be made: " + io::readable_text(reason);
+  return part;
+}
+
+// What f throws for files and devices that are not as it needs them; empty: it has done its work.
+template <class F>
+std::string obstacle(F&& f) {
+  try {
+    f();
+    return "";
+  } catch (const UserError& e) {
+    return e.what();
+  } catch (const DeviceError& e) {
+    return e.what();
+  }
+}
+
+// The beginning of a page: all that the run's own files tell.
+io::Report logged(const std::string& run, const Recipe& r, const std::optional<DataSpec>& data) {
+  const Curves curves = read_metrics(io::join_path(run, "metrics.jsonl"));
+  const nlohmann::json summary = read_summary(run, curves);
+  io::Report report;
+  report.title = r.name;
+  report.subtitle = fmt::format("{} on {}", r.model.family, r.device.name);
+  report.note = note_about_end(run, summary, curves);
+  add_facts(report, summary, curves, r, data);
+  report.parts.push_back({"Loss", "", io::line_chart({"step", "loss", {curves.loss, curves.eval_loss}}), {}, {}});
+  if (report.parts[0].svg.empty()) report.parts[0].missing = "No step with a loss that is a number was logged.";
+  add_metric_parts(report, curves, r, data);
+  report.parts.push_back({"Learning rate", "", io::line_chart({"step", "rate", {curves.lr}}), {}, {}});
+  report.parts.push_back({"Gradient norm", "", io::line_chart({"step", "norm", {curves.norm}}), {}, {}});
+  return report;
+}
+
+void append(io::Report& report, std::vector<io::ReportPart> parts) {
+  for (io::ReportPart& part : parts) report.parts.push_back(std::move(part));
+}
+
+// With the weights of the run's checkpoint where there is one, else with the first ones; why: as obstacle().
+struct Opened {
+  std::unique_ptr<Executor> executor;
+  std::string untrained, none;
+};
+
+Opened open_for_report(const std::string& run, const Compiled& c) {
+  Opened out;
+  out.untrained = obstacle([&] { out.executor = open_run(run, c); });
+  if (out.executor) return out;
+  out.none = obstacle([&] {
+    const DeviceName device = parse_device_name(c.recipe.device.name);
+    require_device(device);
+    out.executor = std::make_unique<Executor>(
+        c.set, find_backend(device.backend).open({device.index, static_cast<int>(c.recipe.device.threads)}),
+        c.executor);
+    initialize_state(*out.executor, c.state, c.recipe.seed);
+  });
+  return out;
 }
 
 }  // namespace
 
 std::string make_report(const std::string& run, const std::vector<std::string>& sets) {
   const Recipe r = load_run_recipe(run, sets);
-  const Dataset dataset = open_dataset(r);
+  Dataset dataset;
+  std::optional<DataSpec> spec;
+  const std::string no_data = obstacle([&] {
+    dataset = open_dataset(r);
+    spec = dataset.spec;
+  });
+  std::string no_plan;
+  if (!spec) no_plan = obstacle([&] { spec = load_run_data(run, r).spec; });
+  io::Report report = logged(run, r, spec);
+  if (dataset.train) report.subtitle += "; " + io::readable_text(dataset.train->description());
+
   // Before the rest is allocated.
-  std::optional<io::ReportPart> text;
-  if (is_text_run(run, sets) && dataset.eval) text = text_part(run, sets, *dataset.eval);
+  if (is_text_run(run, sets) && dataset.eval) {
+    std::optional<io::ReportPart> text;
+    const std::string reason = obstacle([&] { text = text_part(run, sets, *dataset.eval); });
+    report.parts.push_back(text ? std::move(*text) : missing_part("What it writes", reason));
+  }
   CompileOptions o;
   o.eval = false;
   const bool pixels = r.data.target == "mask" || r.data.target == "image";
   const int64_t most = pixels ? 16 : 250;
   o.predict = std::max<int64_t>(1, std::min<int64_t>(dataset.eval ? dataset.eval->size() : 1, most));
-  const Compiled c = compile(r, dataset.spec, o);
-  const auto e = open_run(run, c);
-  const Curves curves = read_metrics(io::join_path(run, "metrics.jsonl"));
+  std::optional<Compiled> c;
+  if (spec) no_plan = obstacle([&] { c = compile(r, *spec, o); });
+  Opened opened;
+  if (c && dataset.train) opened = open_for_report(run, *c);
 
-  io::Report report;
-  report.title = r.name;
-  report.subtitle = fmt::format("{} on {}; {}", r.model.family, r.device.name, dataset.train->description());
-  add_facts(report, run);
-  report.parts.push_back({"Loss", "", io::line_chart({"step", "loss", {curves.loss, curves.eval_loss}}), {}, {}});
-  add_metric_parts(report, curves);
-  report.parts.push_back({"Learning rate", "", io::line_chart({"step", "rate", {curves.lr}}), {}, {}});
-  report.parts.push_back({"Gradient norm", "", io::line_chart({"step", "norm", {curves.norm}}), {}, {}});
-
-  if (text) report.parts.push_back(std::move(*text));
-  if (dataset.eval)
-    for (io::ReportPart& part : target_parts(*e, c, *dataset.eval)) report.parts.push_back(std::move(part));
-  const bool labels_each = c.config.task == Task::classify && c.data.terms() == 1;
-  if (dataset.eval && labels_each && c.data.classes <= kMostClasses) {
-    const std::vector<std::string> labels = labels_of(r, c.data.classes);
-    Outcome outcome = classify(*e, c, *dataset.eval, labels);
-    report.parts.push_back({"Confusion matrix",
-                            fmt::format("Rows: truth, columns: prediction; {} of {} test samples are right ({:.2f} %).",
-                                        outcome.correct, outcome.samples,
-                                        100.0 * static_cast<double>(outcome.correct) /
-                                            static_cast<double>(std::max<int64_t>(1, outcome.samples))),
-                            io::confusion_chart(labels, outcome.counts),
-                            {},
-                            {}});
-    report.parts.push_back({"Wrong predictions", "", "", std::move(outcome.wrong), {}});
-    report.parts.push_back({"Right predictions", "", "", std::move(outcome.right), {}});
+  const std::string no_run = !no_data.empty() ? no_data : !no_plan.empty() ? no_plan : opened.none;
+  if (const std::string& reason = no_run.empty() ? opened.untrained : no_run; !reason.empty()) {
+    report.parts.push_back(missing_part("Predictions", reason));
+  } else if (dataset.eval) {
+    append(report, target_parts(*opened.executor, *c, *dataset.eval));
+    append(report, class_parts(*opened.executor, *c, *dataset.eval, class_names(r)));
   }
-
-  const size_t program = c.program(c.schedule.accumulate > 1 ? "accumulate" : "train");
-  const Program& step = c.set.programs[program];
-  report.parts.push_back(memory_part(step));
-  report.parts.push_back(holders_part(step));
-  const std::vector<double> seconds = time_step(*e, c, program, *dataset.train);
-  const DeviceName device = parse_device_name(r.device.name);
-  const Peak peak = measure_peak(find_backend(device.backend), {device.index, static_cast<int>(r.device.threads)});
-  add_time_parts(report, step, seconds, peak);
+  if (c)
+    append(report, memory_parts(*c));
+  else
+    report.parts.push_back(missing_part("Memory over one step", no_plan));
+  if (no_run.empty())
+    append(report, time_parts(*opened.executor, *c, *dataset.train));
+  else
+    report.parts.push_back(missing_part("Time per node", no_run));
+  report.parts.push_back(recipe_part(r));
   return io::report_html(report);
 }
 
-std::string write_report(const std::string& run, const std::vector<std::string>& sets) {
+std::string make_short_report(const std::string& run, const Compiled& c) {
+  io::Report report = logged(run, c.recipe, c.data);
+  append(report, memory_parts(c));
+  report.parts.push_back({"Predictions, time per node", "", "", {}, {}});
+  report.parts.back().missing =
+      fmt::format("Not measured, since the run did not come to its end: `lathe report {}` does it.", run);
+  report.parts.push_back(recipe_part(c.recipe));
+  return io::report_html(report);
+}
+
+namespace {
+
+std::string write_page(const std::string& run, const std::string& html) {
   io::PosixFs fs;
   std::string path = io::join_path(run, "report.html");
-  replace_text(fs, path, make_report(run, sets));
+  replace_text(fs, path, html);
   return path;
+}
+
+}  // namespace
+
+std::string write_report(const std::string& run, const std::vector<std::string>& sets) {
+  return write_page(run, make_report(run, sets));
+}
+
+std::string write_short_report(const std::string& run, const Compiled& c) {
+  return write_page(run, make_short_report(run, c));
 }
 
 }  // namespace lathe

@@ -7,11 +7,17 @@
 
 namespace lathe {
 
+struct Compiled;
+
 // Reads the run's metrics and its newest valid checkpoint, evaluates it and times one step, on the run's device. `sets`
-// override recipe keys.
+// override recipe keys. What cannot be made of it (no checkpoint, data or device not there) is a sentence in the page
+// that says why. UserError: no run, or metrics that are none.
 std::string make_report(const std::string& run, const std::vector<std::string>& sets = {});
+// At once, for a run that has just been stopped: curves, recipe and the memory of its plan; nothing is measured.
+std::string make_short_report(const std::string& run, const Compiled& plan);
 
 // Writes it to `run`/report.html and returns that path.
 std::string write_report(const std::string& run, const std::vector<std::string>& sets = {});
+std::string write_short_report(const std::string& run, const Compiled& plan);  // the same of the short one
 
 }  // namespace lathe

@@ -66,9 +66,11 @@ io::ReportPart numbers_part(Executor& e, const Compiled& c, const data::Source& 
                     }
                   });
   truth.x = truth.y = {low, high};
+  const auto none = std::ranges::count_if(dots.y, [](double v) { return !std::isfinite(v); });
   return {"Predictions",
-          fmt::format("{} numbers of the test data{}.", dots.x.size(),
-                      several ? ", each less the mean of its column, in deviations of it" : ""),
+          fmt::format("{} numbers of the test data{}.{}", dots.x.size(),
+                      several ? ", each less the mean of its column, in deviations of it" : "",
+                      none > 0 ? fmt::format(" For {} the outputs are no numbers: they are not drawn.", none) : ""),
           io::line_chart({"true value", "prediction", {std::move(dots), std::move(truth)}}),
           {},
           {}};
@@ -143,7 +145,9 @@ io::ReportPart pixels_part(Executor& e, const Compiled& c, const data::Source& s
           });
           caption = fmt::format("{:.1f} dB, the input {:.1f} dB", psnr(after), psnr(before));
         }
-        part.pictures.push_back({strip.png(), caption, true});
+        const bool finite = std::ranges::all_of(output, [](float v) { return std::isfinite(v); });
+        if (!finite) caption = "outputs that are no numbers";
+        part.pictures.push_back({strip.png(), caption, finite});
       });
   return part;
 }

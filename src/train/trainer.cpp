@@ -81,9 +81,14 @@ class Trainer {
       loop();
     } catch (const DriverError& e) {
       progress_.finish();
+      cut_short();
       lost(e);
+    } catch (const Error&) {
+      cut_short();
+      throw;
     }
     progress_.finish();
+    if (result_.preempted) cut_short();
     return finish();
   }
 
@@ -100,6 +105,10 @@ class Trainer {
     const auto newest = files_->newest();
     return newest ? fmt::format("the checkpoint of step {} is intact: {}", *newest, options_.out)
                   : "there is no checkpoint yet";
+  }
+
+  void cut_short() {
+    if (options_.on_cut_short) options_.on_cut_short(c_);
   }
 
   // What the device computed since the last checkpoint is gone; files are as they were. The step is the first that the

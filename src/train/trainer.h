@@ -29,6 +29,9 @@ struct TrainOptions {         // How train() runs.
   std::function<void(const std::string& out)> on_start = nullptr;
   // Called after each step with its number, counted from 1: for tests and profiles.
   std::function<void(int64_t step, Executor&)> on_step;
+  // Called when a run ends before its recipe says so, by a signal or an error, before train() returns or throws; not
+  // when nothing began. The directory then holds what was logged: for a page about it (train/report.h).
+  std::function<void(const Compiled&)> on_cut_short = {};
 };
 
 // What is known of the predictions for evaluation data. Which numbers there are depends on data.target.
