@@ -331,7 +331,6 @@ std::string confusion_chart(const std::vector<std::string>& labels, const std::v
   const size_t n = labels.size();
   LATHE_CHECK(counts.size() == n * n);
   constexpr double kSide = 440, kLetter = 15, kWidestLabel = 6;
-  constexpr double kAbove = 6;  // letters may be higher than their row
   std::vector<std::string> edge_labels;
   for (const std::string& label : labels) edge_labels.push_back(shortened(label, kWidestLabel));
   // Names that begin alike are told apart by their numbers.
@@ -342,17 +341,18 @@ std::string confusion_chart(const std::vector<std::string>& labels, const std::v
   const double edge = std::max(40.0, 12 + widest), below = 26 + 0.77 * widest;  // those below are slanted
   const double cell = (kSide - edge) / static_cast<double>(std::max<size_t>(n, 1));
   const auto every = static_cast<size_t>(std::ceil(kLetter / cell));
+  const double above = std::max(4.0, 13 - cell / 2);  // letters are higher than a narrow row
   std::string s = fmt::format("<rect class='ground' x='{0:.1f}' y='{2}' width='{1:.1f}' height='{1:.1f}'></rect>", edge,
-                              kSide - edge, kAbove);
+                              kSide - edge, above);
   for (size_t row = 0; row < n; ++row) {
     int64_t sum = 0;
     for (size_t column = 0; column < n; ++column) sum += counts[row * n + column];
-    const double along = static_cast<double>(row) * cell, y = kAbove + along, mid = y + cell / 2 + 4;
+    const double along = static_cast<double>(row) * cell, y = above + along, mid = y + cell / 2 + 4;
     if (row % every == 0) {
       s += fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='end'>{}</text>", edge - 6, mid,
                        escape_html(edge_labels[row]));
       s += fmt::format("<text transform='translate({:.1f} {:.1f}) rotate(-50)' text-anchor='end'>{}</text>",
-                       edge + along + cell / 2 + 4, kAbove + kSide - edge + 14, escape_html(edge_labels[row]));
+                       edge + along + cell / 2 + 4, above + kSide - edge + 14, escape_html(edge_labels[row]));
     }
     for (size_t column = 0; column < n; ++column) {
       const int64_t count = counts[row * n + column];
@@ -369,7 +369,7 @@ std::string confusion_chart(const std::vector<std::string>& labels, const std::v
                          count);
     }
   }
-  return picture(kSide, kAbove + kSide - edge + below, s, "confusion matrix");
+  return picture(kSide, above + kSide - edge + below, s, "confusion matrix");
 }
 
 }  // namespace lathe::io
