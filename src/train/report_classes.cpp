@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "io/png.h"
+#include "io/series_png.h"
 
 namespace lathe {
 namespace {
@@ -14,6 +15,7 @@ constexpr int64_t kMostCounted = 2000;   // of the table of pairs
 constexpr int64_t kMostSamples = 20000;  // of the test data
 constexpr size_t kPicturesEach = 16;     // right and wrong ones
 constexpr size_t kMostPairs = 12;
+constexpr int64_t kShortestSeries = 8, kMostLines = 8;  // of what is drawn as a series
 
 // Their numbers where the data have no names.
 std::vector<std::string> labels_of(const std::vector<std::string>& names, int64_t classes) {
@@ -22,6 +24,20 @@ std::vector<std::string> labels_of(const std::vector<std::string>& names, int64_
   for (int64_t i = 0; i < classes; ++i)
     out.push_back(named ? io::readable_text(names[static_cast<size_t>(i)]) : std::to_string(i));
   return out;
+}
+
+// A sample as people look at it; "" where it is neither an image nor a series.
+std::string sample_png(const Compiled& c, const std::byte* bytes) {
+  const TensorType& type = c.data.sample;
+  const Shape& s = type.shape;
+  if (s.ndim() != 3) return "";
+  if (type.dtype == DType::u8 && (s[2] == 1 || s[2] == 3))
+    return io::encode_png({reinterpret_cast<const uint8_t*>(bytes), static_cast<size_t>(s.numel())}, s[0], s[1], s[2]);
+  if (type.dtype != DType::f32 || s[0] < kShortestSeries || s[1] * s[2] > kMostLines) return "";
+  std::vector<float> values(static_cast<size_t>(s.numel()));
+  std::memcpy(values.data(), bytes, values.size() * sizeof(float));
+  // The columns of a table that data.row puts beside each other are one series.
+  return io::series_png(values, c.recipe.data.source == "csv" ? 1 : s[1] * s[2]);
 }
 
 struct Classified {
@@ -41,8 +57,10 @@ Classified classify(Executor& e, const Compiled& c, const data::Source& source,
       if (p.name == "x") return p.type.shape[0];
     return int64_t{1};
   }();
-  const Shape& shape = c.data.sample.shape;
-  const bool picture = c.data.sample.dtype == DType::u8 && shape.ndim() == 3 && (shape[2] == 1 || shape[2] == 3);
+  // Of each class about as many: the samples may be sorted by class.
+  const size_t most_of_class = (kPicturesEach + static_cast<size_t>(classes) - 1) / static_cast<size_t>(classes);
+  std::vector<size_t> of_class[2] = {std::vector<size_t>(static_cast<size_t>(classes)),
+                                     std::vector<size_t>(static_cast<size_t>(classes))};
   Classified out;
   out.counts.assign(static_cast<size_t>(classes * classes), 0);
   std::vector<std::vector<std::byte>> fields;
@@ -74,13 +92,16 @@ Classified classify(Executor& e, const Compiled& c, const data::Source& source,
       out.correct += right;
       out.none += !finite;
       auto& shown = right ? out.right : out.wrong;
-      if (!picture || shown.size() >= kPicturesEach) continue;
+      size_t& same = of_class[right][static_cast<size_t>(y)];
+      if (shown.size() >= kPicturesEach || same >= most_of_class) continue;
+      std::string png = sample_png(c, x + static_cast<size_t>(i) * bytes);
+      if (png.empty()) continue;
+      ++same;
       double sum = 0;
       for (const float v : row) sum += std::exp(v - row[static_cast<size_t>(best)]);
       const std::string& said = labels[static_cast<size_t>(best)];
       const std::string& is = labels[static_cast<size_t>(y)];
-      const auto* pixels = reinterpret_cast<const uint8_t*>(x) + static_cast<size_t>(i) * bytes;
-      shown.push_back({io::encode_png({pixels, bytes}, shape[0], shape[1], shape[2]),
+      shown.push_back({std::move(png),
                        !finite ? fmt::format("no number, is {}", is)
                        : right ? fmt::format("{} ({:.0f} %)", said, 100 / sum)
                                : fmt::format("{}, is {} ({:.0f} %)", said, is, 100 / sum),
@@ -131,8 +152,9 @@ std::vector<io::ReportPart> class_parts(Executor& e, const Compiled& c, const da
     matrix.svg = io::confusion_chart(labels, found.counts);
   }
   std::vector<io::ReportPart> parts{std::move(matrix), pairs_part(found, labels)};
-  parts.push_back({"Wrong predictions", "", "", std::move(found.wrong), {}});
-  parts.push_back({"Right predictions", "", "", std::move(found.right), {}});
+  const bool series = c.data.sample.dtype == DType::f32;  // wider than high
+  parts.push_back({"Wrong predictions", "", "", std::move(found.wrong), {}, series});
+  parts.push_back({"Right predictions", "", "", std::move(found.right), {}, series});
   return parts;
 }
 
