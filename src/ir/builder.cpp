@@ -1,8 +1,40 @@
 #include "ir/builder.h"
 
-namespace lathe {
+#include <algorithm>
+#include <utility>
 
-TensorType Value::type() const { return builder().graph().type(id_); }
+namespace lathe {
+namespace {
+
+// The one that two of them have, or null.
+const std::string* find_twice(std::vector<const std::string*> names) {
+  const auto less = [](const std::string* a, const std::string* b) { return *a < *b; };
+  std::ranges::sort(names, less);
+  const auto equal = [](const std::string* a, const std::string* b) { return *a == *b; };
+  const auto it = std::ranges::adjacent_find(names, equal);
+  return it == names.end() ? nullptr : *it;
+}
+
+}  // namespace
+
+TensorType Value::type() const {
+  const Graph& g = builder().graph();
+  LATHE_USER_CHECK(id_ >= 0 && static_cast<size_t>(id_) < g.types.size(),
+                   "value %{}: expected a value of the graph, which has {} (none after Builder::finish())", id_,
+                   g.types.size());
+  return g.type(id_);
+}
+
+ValueId Builder::own(Value v, std::string_view what) const {
+  LATHE_USER_CHECK(v.valid(), "{}: expected a value of graph \"{}\", got one that names nothing (Value{{}})", what,
+                   graph_.name);
+  LATHE_USER_CHECK(&v.builder() == this, "{}: expected a value of graph \"{}\", got one of another Builder", what,
+                   graph_.name);
+  LATHE_USER_CHECK(v.id() >= 0 && static_cast<size_t>(v.id()) < graph_.types.size(),
+                   "{}: expected a value of the graph, which has {} (none after Builder::finish()), got %{}", what,
+                   graph_.types.size(), v.id());
+  return v.id();
+}
 
 Value Builder::input(TensorType type, InputKind kind, std::string name) {
   const ValueId v = graph_.add_value(type);
@@ -16,16 +48,20 @@ Values Builder::add(const OpDef& op, ArgValues inputs, ParamsPtr params) {
   node.params = std::move(params);
   node.origin = origin_;
   const bool any = op.info.inputs < 0;
-  LATHE_CHECK(any ? !inputs.empty() : static_cast<int>(inputs.size()) == op.info.inputs, "{} takes {} inputs, got {}",
-              op.name(), op.info.inputs, inputs.size());
+  LATHE_USER_CHECK(any ? !inputs.empty() : static_cast<int>(inputs.size()) == op.info.inputs,
+                   "{}: expected {} inputs, got {}", op.name(), any ? "any number of" : std::to_string(op.info.inputs),
+                   inputs.size());
+  LATHE_USER_CHECK(node.params && node.params.type() == *op.params_type,
+                   "{}: expected parameters of the op's Params, got {}", op.name(),
+                   node.params ? "another struct" : "none; make_params makes them");
   Types in;
   in.reserve(inputs.size());
   for (const Value& v : inputs) {
-    LATHE_CHECK(v.valid() && &v.builder() == this, "{}: an input of another graph", op.name());
-    node.inputs.push_back(v.id());
-    in.push_back(v.type());
+    node.inputs.push_back(own(v, op.name()));
+    in.push_back(graph_.type(v.id()));
   }
   const Types out = op.infer(in, node.params.get());
+  LATHE_USER_CHECK(!out.empty(), "{}: expected a result, got none of its infer() or expand()", op.name());
   Values values;
   values.reserve(out.size());
   for (const TensorType& t : out) {
@@ -37,19 +73,38 @@ Values Builder::add(const OpDef& op, ArgValues inputs, ParamsPtr params) {
 }
 
 void Builder::output(Value v, OutputKind kind, std::string name) {
-  graph_.outputs.push_back({v.id(), kind, std::move(name), -1});
+  const ValueId id = own(v, name);
+  graph_.outputs.push_back({id, kind, std::move(name), -1});
 }
 
 void Builder::update(Value state_input, Value new_value) {
-  for (const Input& in : graph_.inputs)
-    if (in.value == state_input.id()) {
-      LATHE_CHECK(is_state(in.kind), "{} is not state", in.name);
-      LATHE_CHECK(new_value.type() == state_input.type(), "{}: {} updates {}", in.name, to_string(new_value.type()),
-                  to_string(state_input.type()));
-      graph_.outputs.push_back({new_value.id(), OutputKind::state, in.name, state_input.id()});
-      return;
-    }
-  LATHE_CHECK(false, "update of a value that is not an input");
+  const ValueId old = own(state_input, "update"), now = own(new_value, "update");
+  const auto in = std::ranges::find(graph_.inputs, old, &Input::value);
+  LATHE_USER_CHECK(in != graph_.inputs.end(), "update: expected a state input, got %{}, which is no input", old);
+  LATHE_USER_CHECK(is_state(in->kind), "update of {}: expected a state input, got one of kind {}", in->name,
+                   to_string(in->kind));
+  LATHE_USER_CHECK(graph_.type(now) == graph_.type(old), "update of {}: expected {}, got {}", in->name,
+                   to_string(graph_.type(old)), to_string(graph_.type(now)));
+  LATHE_USER_CHECK(std::ranges::find(graph_.outputs, old, &Output::updates) == graph_.outputs.end(),
+                   "update of {}: expected one update, got a second", in->name);
+  graph_.outputs.push_back({now, OutputKind::state, in->name, old});
+}
+
+Graph Builder::finish() {
+  std::vector<const std::string*> names;
+  for (const Input& in : graph_.inputs) names.push_back(&in.name);
+  if (const std::string* twice = find_twice(std::move(names)))
+    throw UserError(
+        fmt::format("graph \"{}\": expected names of their own, two inputs are named \"{}\"", graph_.name, *twice));
+  for (const OutputKind kind : {OutputKind::state, OutputKind::metric, OutputKind::result}) {
+    names.clear();
+    for (const Output& o : graph_.outputs)
+      if (o.kind == kind) names.push_back(&o.name);
+    if (const std::string* twice = find_twice(std::move(names)))
+      throw UserError(
+          fmt::format("graph \"{}\": expected names of their own, two outputs are named \"{}\"", graph_.name, *twice));
+  }
+  return std::exchange(graph_, {});
 }
 
 Origin::Origin(Builder& b, std::string_view name) : b_(b), saved_(b.origin()) {

@@ -17,12 +17,13 @@ class Value {  // A value of a graph that is being built.
 
   bool valid() const { return builder_ != nullptr; }  // false: it names nothing
   explicit operator bool() const { return valid(); }  // as valid()
-  Builder& builder() const {                          // InternalError for one that names nothing
-    LATHE_CHECK(valid(), "use of an invalid value");
+  Builder& builder() const {                          // UserError for one that names nothing
+    LATHE_USER_CHECK(valid(), "expected a value of a graph, got one that names nothing (Value{{}})");
     return *builder_;
   }
   ValueId id() const { return id_; }  // in the graph
-  // Copies: a reference into the graph would not survive the next node.
+  // Copies: a reference into the graph would not survive the next node. UserError where the graph has no such value;
+  // after Builder::finish() it has none.
   TensorType type() const;
   Shape shape() const { return type().shape; }               // of its type
   DType dtype() const { return type().dtype; }               // of its type
@@ -42,25 +43,29 @@ class Builder {  // Builds a graph node by node.
   Builder& operator=(const Builder&) = delete;
 
   Value input(TensorType, InputKind, std::string name);  // appends an input
-  // Appends a node; output types come from the op's type rule.
+  // Appends a node; output types, one or more, come from the op's type rule. UserError where number or owner of the
+  // inputs, or the type of the parameters, are not what the op takes.
   Values add(const OpDef&, ArgValues inputs, ParamsPtr params);
   template <class P>
   Value add1(const OpDef& op, ArgValues inputs, P params) {  // the same for ops with one result
     return add(op, inputs, make_params(std::move(params)))[0];
   }
   void output(Value, OutputKind, std::string name);  // makes a value an output
-  void update(Value state_input, Value new_value);   // output of kind state, named like the input
+  // Output of kind state, named like the input. UserError for what is no state input, has another type, or was updated.
+  void update(Value state_input, Value new_value);
 
   Value value(ValueId id) { return Value(this, id); }  // a handle to an existing value
   const Graph& graph() const { return graph_; }        // as far as it is built
   Graph& mutable_graph() { return graph_; }            // for passes that change what is there
-  Graph finish() { return std::move(graph_); }         // the graph; the builder is empty then
+  Graph finish();  // the graph; the builder is empty then. UserError where two inputs or two outputs have one name
 
   // The origin of nodes added from now on.
   const std::string& origin() const { return origin_; }
   void set_origin(std::string origin) { origin_ = std::move(origin); }  // see origin()
 
  private:
+  ValueId own(Value, std::string_view what) const;  // its id; UserError where it is none of this graph
+
   Graph graph_;
   std::string origin_;
 };

@@ -27,7 +27,8 @@ void run_body(const Graph& body, RefOuts outs, RefIns ins) {
 }  // namespace
 
 std::vector<HostTensor> interpret(const Graph& g, const std::vector<HostTensor>& inputs, Precision precision) {
-  LATHE_CHECK(inputs.size() == g.inputs.size(), "{} inputs given, {} expected", inputs.size(), g.inputs.size());
+  LATHE_USER_CHECK(inputs.size() == g.inputs.size(), "graph \"{}\": expected {} inputs, got {}", g.name,
+                   g.inputs.size(), inputs.size());
   std::vector<std::vector<double>> data(g.types.size());
   // Values die after their last reader, so that the oracle runs real recipes in modest memory.
   std::vector<int32_t> last(g.types.size(), -1);
@@ -37,8 +38,9 @@ std::vector<HostTensor> interpret(const Graph& g, const std::vector<HostTensor>&
 
   for (size_t i = 0; i < inputs.size(); ++i) {
     const ValueId v = g.inputs[i].value;
-    LATHE_CHECK(static_cast<int64_t>(inputs[i].data.size()) == g.type(v).numel(), "input {} has {} elements, not {}",
-                g.inputs[i].name, inputs[i].data.size(), to_string(g.type(v)));
+    LATHE_USER_CHECK(static_cast<int64_t>(inputs[i].data.size()) == g.type(v).numel(),
+                     "input \"{}\": expected the elements of {}, got {}", g.inputs[i].name, to_string(g.type(v)),
+                     inputs[i].data.size());
     data[static_cast<size_t>(v)] = inputs[i].data;
   }
   const auto as_ref = [&](ValueId v) { return RefTensor{g.type(v), data[static_cast<size_t>(v)].data()}; };

@@ -163,13 +163,99 @@ TEST(Composite, FacetsFollowFromTheExpansion) {
   EXPECT_TRUE(expanded.nodes[0].is("add"));
 }
 
+// Expansions that give nothing, or the op itself; all facets follow from them, or all but the type rule.
+template <class Own>
+struct Wrong {
+  using Params = NoParams;
+  static constexpr OpInfo info{.name = "wrong", .doc = "", .inputs = 1};
+  static Values expand(Builder& b, ArgValues x, const Params&) { return Own::values(b, x); }
+  static std::vector<Sample> samples() { return no_samples(); }
+};
+template <class Own>
+struct WrongButTyped : Wrong<Own> {
+  static Types infer(ArgTypes x, const NoParams&) { return {x[0]}; }
+};
+struct Nothing {
+  static Values values(Builder&, ArgValues) { return {}; }
+};
+struct Itself {
+  static Values values(Builder& b, ArgValues x);
+};
+struct ItselfButTyped {
+  static Values values(Builder& b, ArgValues x);
+};
+constexpr OpDef nothing_op = make_op<Wrong<Nothing>>(), itself_op = make_op<Wrong<Itself>>(),
+                endless_op = make_op<WrongButTyped<ItselfButTyped>>();
+Values Itself::values(Builder& b, ArgValues x) { return {b.add1(itself_op, x, NoParams{})}; }
+Values ItselfButTyped::values(Builder& b, ArgValues x) { return {b.add1(endless_op, x, NoParams{})}; }
+
+TEST(Composite, ExpansionsWithoutResultOrEndAreRefused) {
+  Builder b("g");
+  const Value x = b.input(kVec, InputKind::batch, "x");
+  EXPECT_THROW(b.add1(nothing_op, std::span(&x, 1), NoParams{}), UserError);
+  EXPECT_THROW(b.add1(itself_op, std::span(&x, 1), NoParams{}), UserError);
+  b.output(b.add1(endless_op, std::span(&x, 1), NoParams{}), OutputKind::result, "endless");
+  const Graph g = b.finish();
+  EXPECT_THROW(g.cost(g.nodes[0]), UserError);
+  EXPECT_THROW(interpret(g, {{kVec, {1, 2, 3}}}, Precision::exact), UserError);
+  EXPECT_NO_THROW(check_expansion_ends(g, 20, endless_op));
+  EXPECT_THROW(check_expansion_ends(g, 64, endless_op), UserError);
+}
+
 TEST(Builder, RefusesForeignValuesAndWrongArity) {
   Builder a("a"), b("b");
   const Value x = a.input(kVec, InputKind::batch, "x"), y = b.input(kVec, InputKind::batch, "y");
-  EXPECT_THROW(add(x, y), InternalError);
-  EXPECT_THROW(a.add(add_op, std::span(&x, 1), make_params(NoParams{})), InternalError);
-  EXPECT_THROW(Value().builder(), InternalError);
-  EXPECT_THROW(a.update(x, x), InternalError);  // not state
+  EXPECT_THROW(add(x, y), UserError);
+  EXPECT_THROW(add(x, Value()), UserError);
+  EXPECT_THROW(a.add(add_op, std::span(&x, 1), make_params(NoParams{})), UserError);
+  EXPECT_THROW(a.output(y, OutputKind::result, "y"), UserError);
+  EXPECT_THROW(Value().builder(), UserError);
+  EXPECT_THROW(a.value(77).type(), UserError);
+  EXPECT_THROW(add(x, a.value(77)), UserError);
+  EXPECT_THROW(add(x, a.value(-1)), UserError);
+}
+
+TEST(Builder, RefusesParametersOfAnotherOp) {
+  Builder b("g");
+  const Value x = b.input(kVec, InputKind::batch, "x");
+  EXPECT_THROW(b.add(tag_op, std::span(&x, 1), nullptr), UserError);
+  EXPECT_THROW(b.add1(tag_op, std::span(&x, 1), NoParams{}), UserError);
+  EXPECT_NO_THROW(b.add1(tag_op, std::span(&x, 1), TagParams{}));
+  Graph g = b.finish();
+  g.nodes[0].params = make_params(NoParams{});
+  EXPECT_THROW(verify(g, Level::tensor), InternalError);
+}
+
+TEST(Builder, UpdatesStateOnceWithItsOwnType) {
+  Builder b("g");
+  const Value x = b.input(kVec, InputKind::batch, "x"), w = b.input(kVec, InputKind::param, "w"),
+              scalar = b.input({DType::f32, {}}, InputKind::batch, "scalar");
+  EXPECT_THROW(b.update(x, x), UserError);          // not state
+  EXPECT_THROW(b.update(add(w, w), w), UserError);  // not an input
+  EXPECT_THROW(b.update(w, scalar), UserError);
+  b.update(w, x);
+  EXPECT_THROW(b.update(w, x), UserError);
+}
+
+TEST(Builder, FinishesGraphsWithNamesOfTheirOwn) {
+  Builder b("g");
+  const Value x = b.input(kVec, InputKind::batch, "x");
+  b.output(x, OutputKind::result, "y");
+  b.output(x, OutputKind::metric, "y");  // of another kind
+  b.output(x, OutputKind::result, "z");
+  EXPECT_NO_THROW(b.finish());
+  EXPECT_THROW(add(x, x), UserError);  // its graph is gone
+  EXPECT_THROW(x.type(), UserError);
+
+  Builder inputs("g");
+  inputs.input(kVec, InputKind::batch, "x");
+  inputs.input(kVec, InputKind::param, "x");
+  EXPECT_THROW(inputs.finish(), UserError);
+  Builder outputs("g");
+  const Value y = outputs.input(kVec, InputKind::batch, "x");
+  outputs.output(y, OutputKind::result, "y");
+  outputs.output(y, OutputKind::result, "y");
+  EXPECT_THROW(outputs.finish(), UserError);
 }
 
 TEST(Interpret, RoundsOnlyOnRequestAndChecksItsInputs) {
@@ -181,8 +267,8 @@ TEST(Interpret, RoundsOnlyOnRequestAndChecksItsInputs) {
   EXPECT_EQ(interpret(g, {{kVec, {third, 0, 0}}}, Precision::exact)[0].data[0], 2 * third);
   EXPECT_EQ(interpret(g, {{kVec, {third, 0, 0}}}, Precision::rounded)[0].data[0],
             static_cast<double>(static_cast<float>(2 * third)));
-  EXPECT_THROW(interpret(g, {}, Precision::exact), InternalError);
-  EXPECT_THROW(interpret(g, {{kVec, {1, 2}}}, Precision::exact), InternalError);
+  EXPECT_THROW(interpret(g, {}, Precision::exact), UserError);
+  EXPECT_THROW(interpret(g, {{kVec, {1, 2}}}, Precision::exact), UserError);
 }
 
 }  // namespace

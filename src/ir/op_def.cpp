@@ -40,7 +40,22 @@ void throw_attr_kind(std::string_view name, const char* expected) {
 
 namespace {
 
-using Expand = Values (*)(Builder&, ArgValues, const void*);
+// Expansions within expansions: what follows from an expansion calls itself for the composites in it.
+class Nested {
+ public:
+  explicit Nested(std::string_view op) {
+    constexpr int kMost = 64;
+    LATHE_USER_CHECK(depth_ < kMost, "{}: its expansion has no end: it holds the op itself", op);
+    ++depth_;
+  }
+  ~Nested() { --depth_; }
+  Nested(const Nested&) = delete;
+  Nested& operator=(const Nested&) = delete;
+
+ private:
+  static thread_local int depth_;
+};
+thread_local int Nested::depth_ = 0;
 
 Graph expansion(Expand expand, ArgTypes in, const void* params) {
   Builder b("expansion");
@@ -53,14 +68,16 @@ Graph expansion(Expand expand, ArgTypes in, const void* params) {
 
 }  // namespace
 
-Types infer_by_expansion(Expand expand, ArgTypes in, const void* params) {
+Types infer_by_expansion(std::string_view op, Expand expand, ArgTypes in, const void* params) {
+  const Nested nested(op);
   const Graph g = expansion(expand, in, params);
   Types out;
   for (const Output& o : g.outputs) out.push_back(g.type(o.value));
   return out;
 }
 
-Cost cost_by_expansion(Expand expand, ArgTypes in, const void* params) {
+Cost cost_by_expansion(std::string_view op, Expand expand, ArgTypes in, const void* params) {
+  const Nested nested(op);
   const Graph g = expansion(expand, in, params);
   Cost total;
   for (const Node& n : g.nodes) total.flops += g.cost(n).flops;
@@ -70,7 +87,8 @@ Cost cost_by_expansion(Expand expand, ArgTypes in, const void* params) {
   return total;
 }
 
-void reference_by_expansion(Expand expand, RefOuts outs, RefIns ins, const void* params) {
+void reference_by_expansion(std::string_view op, Expand expand, RefOuts outs, RefIns ins, const void* params) {
+  const Nested nested(op);
   Types in;
   std::vector<HostTensor> inputs;
   for (const RefTensor& x : ins) {

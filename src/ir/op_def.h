@@ -34,11 +34,26 @@ class Builder;
 class Value;
 struct Node;
 
-using Types = std::vector<TensorType>;          // of several values
-using ArgTypes = std::span<const TensorType>;   // of an op's inputs or outputs
-using Values = std::vector<Value>;              // of the graph under construction
-using ArgValues = std::span<const Value>;       // an op's inputs
-using ParamsPtr = std::shared_ptr<const void>;  // of a type that the op knows
+using Types = std::vector<TensorType>;         // of several values
+using ArgTypes = std::span<const TensorType>;  // of an op's inputs or outputs
+using Values = std::vector<Value>;             // of the graph under construction
+using ArgValues = std::span<const Value>;      // an op's inputs
+
+// Parameters of a node: an immutable struct that remembers its type, so that an op is never given another op's.
+class ParamsPtr {
+ public:
+  ParamsPtr(std::nullptr_t = nullptr) {}  // none
+  template <class P>
+  ParamsPtr(std::shared_ptr<P> p) : data_(std::move(p)), type_(&typeid(P)) {}  // see make_params
+  const void* get() const { return data_.get(); }                              // a P, or null
+  explicit operator bool() const { return data_ != nullptr; }                  // false: none
+  const std::type_info& type() const { return *type_; }                        // of P; of void where there are none
+  friend bool operator==(const ParamsPtr& a, const ParamsPtr& b) { return a.data_ == b.data_; }  // the same object
+
+ private:
+  std::shared_ptr<const void> data_;
+  const std::type_info* type_ = &typeid(void);
+};
 
 enum Trait : unsigned {    // What passes may assume of an op; a set of bits.
   kElementwise = 1u << 0,  // a row of the elementwise table: equal shapes in and out
@@ -128,10 +143,11 @@ namespace detail {
 const Attr* find_attr(const Attrs&, std::string_view name);
 void check_attr_names(const Attrs& given, const std::vector<std::string_view>& known);
 [[noreturn]] void throw_attr_kind(std::string_view name, const char* expected);
-// Facets of composites that follow from the expansion.
-Types infer_by_expansion(Values (*)(Builder&, ArgValues, const void*), ArgTypes, const void*);
-Cost cost_by_expansion(Values (*)(Builder&, ArgValues, const void*), ArgTypes, const void*);
-void reference_by_expansion(Values (*)(Builder&, ArgValues, const void*), RefOuts, RefIns, const void*);
+// Facets of composites that follow from the expansion. UserError with the op's name where it is without end.
+using Expand = Values (*)(Builder&, ArgValues, const void*);
+Types infer_by_expansion(std::string_view op, Expand, ArgTypes, const void*);
+Cost cost_by_expansion(std::string_view op, Expand, ArgTypes, const void*);
+void reference_by_expansion(std::string_view op, Expand, RefOuts, RefIns, const void*);
 Cost cost_of_bytes(ArgTypes in, ArgTypes out);
 
 template <class P>
@@ -212,6 +228,7 @@ constexpr OpDef make_op() {  // the OpDef of a struct of static functions (top o
   else
     op.infer = [](ArgTypes x, const void* p) -> Types {
       return detail::infer_by_expansion(
+          T::info.name,
           [](Builder& b, ArgValues v, const void* q) -> Values { return T::expand(b, v, *static_cast<const P*>(q)); },
           x, p);
     };
@@ -222,6 +239,7 @@ constexpr OpDef make_op() {  // the OpDef of a struct of static functions (top o
   else if constexpr (HasExpand<T>)
     op.cost = [](ArgTypes in, ArgTypes, const void* p) {
       return detail::cost_by_expansion(
+          T::info.name,
           [](Builder& b, ArgValues v, const void* q) -> Values { return T::expand(b, v, *static_cast<const P*>(q)); },
           in, p);
     };
@@ -232,6 +250,7 @@ constexpr OpDef make_op() {  // the OpDef of a struct of static functions (top o
   else
     op.reference = [](RefOuts y, RefIns x, const void* p) {
       detail::reference_by_expansion(
+          T::info.name,
           [](Builder& b, ArgValues v, const void* q) -> Values { return T::expand(b, v, *static_cast<const P*>(q)); },
           y, x, p);
     };

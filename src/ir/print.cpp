@@ -25,10 +25,9 @@ class Printer {
  public:
   explicit Printer(const Graph& g) : g_(g) {
     number_.assign(g.types.size(), -1);
-    for (const Input& in : g.inputs) number_[static_cast<size_t>(in.value)] = next_++;
+    for (const Input& in : g.inputs) number(in.value);
     for (const Node& n : g.nodes)
-      for (ValueId v : n.outputs)
-        if (v >= 0 && static_cast<size_t>(v) < number_.size()) number_[static_cast<size_t>(v)] = next_++;
+      for (ValueId v : n.outputs) number(v);
   }
 
   std::string graph() const {
@@ -50,7 +49,7 @@ class Printer {
     std::vector<std::string> args;
     for (ValueId v : n.inputs) args.push_back(name(v));
     out += fmt::format(" = {}({})", n.op ? n.op->name() : "?", fmt::join(args, ", "));
-    if (n.op && n.params) {
+    if (n.op && n.params && n.params.type() == *n.op->params_type) {
       const std::string attrs = indented(to_string(n.op->to_attrs(n.params.get())));
       if (!attrs.empty()) out += " " + attrs;
     }
@@ -59,6 +58,10 @@ class Printer {
   }
 
  private:
+  // Graphs that verify() refuses are printed too.
+  void number(ValueId v) {
+    if (v >= 0 && static_cast<size_t>(v) < number_.size()) number_[static_cast<size_t>(v)] = next_++;
+  }
   // Bodies of fused nodes span lines; indent them below their node.
   static std::string indented(const std::string& text) {
     std::string out;

@@ -87,7 +87,19 @@ Values expand_node(Builder& b, const Node& n, ArgValues args) {
   b.set_origin(n.origin);
   Values out = n.op->expand(b, args, n.params.get());
   b.set_origin(saved);
+  for (const Value& v : out)
+    LATHE_USER_CHECK(v.valid() && &v.builder() == &b, "{}: expected values of the graph it is given of its expand()",
+                     n.op->name());
   return out;
+}
+
+void check_expansion_ends(const Graph& g, int depth, const OpDef& op) {
+  // Ops may expand to themselves on smaller inputs; nothing nests this deep, or grows like this once it is deep.
+  constexpr int kMostDepth = 64, kDeep = 12;
+  constexpr size_t kMostNodes = size_t{1} << 18;
+  LATHE_USER_CHECK(depth < kMostDepth && (depth < kDeep || g.nodes.size() < kMostNodes),
+                   "{}: its expansion has no end: after {} expansions within expansions the graph has {} nodes",
+                   op.name(), depth, g.nodes.size());
 }
 
 }  // namespace lathe

@@ -37,7 +37,12 @@ Graph rebuild(const Graph&, const std::function<std::optional<Values>(Rebuild&, 
 // Appends the nodes of `body` to the builder with its inputs replaced by `args`; returns the values of its outputs.
 Values inline_graph(Builder&, const Graph& body, ArgValues args);
 
-// Appends the expansion of a composite node; origins of new nodes are the node's.
+// Appends the expansion of a composite node; origins of new nodes are the node's. UserError with the op's name where it
+// gives values of another graph.
 Values expand_node(Builder&, const Node&, ArgValues args);
+
+// For loops that expand until no composite is left: UserError with the op's name where there is no end to it, after
+// `depth` expansions within expansions.
+void check_expansion_ends(const Graph&, int depth, const OpDef&);
 
 }  // namespace lathe

@@ -10,7 +10,8 @@ namespace {
 
 class Verifier {
  public:
-  Verifier(const Graph& g, Level level, std::string_view after) : g_(g), level_(level), after_(after) {}
+  Verifier(const Graph& g, Level level, std::string_view after, MadeBy made_by)
+      : g_(g), level_(level), after_(after), made_by_(made_by) {}
 
   void run() {
     defined_.assign(g_.types.size(), false);
@@ -39,6 +40,7 @@ class Verifier {
     const Node& n = g_.nodes[static_cast<size_t>(i)];
     if (!n.op) fail(i, "node without an op");
     if (!n.params) fail(i, "node without parameters");
+    if (n.params.type() != *n.op->params_type) fail(i, "node with parameters of another op");
     for (ValueId v : n.inputs)
       if (!is_defined(v)) fail(i, fmt::format("%{} is read before it is defined", v));
     const int arity = n.op->info.inputs;
@@ -51,10 +53,10 @@ class Verifier {
     } catch (const UserError& e) {
       fail(i, fmt::format("the type rule refuses it: {}", e.what()));
     }
+    for (ValueId v : n.outputs) define(v, i);
     const Types actual = g_.types_of(n.outputs);
     if (actual != expected)
       fail(i, fmt::format("output types differ from the type rule, which gives {}", types_text(expected)));
-    for (ValueId v : n.outputs) define(v, i);
   }
 
   void check_outputs() {
@@ -104,17 +106,21 @@ class Verifier {
       for (int i = first; i < last; ++i)
         text += fmt::format("\n{} {}", i == at ? ">" : " ", print_node(g_, g_.nodes[static_cast<size_t>(i)]));
     }
+    if (made_by_ == MadeBy::caller) throw UserError(text);
     throw InternalError(text);
   }
 
   const Graph& g_;
   Level level_;
   std::string_view after_;
+  MadeBy made_by_;
   std::vector<bool> defined_;
 };
 
 }  // namespace
 
-void verify(const Graph& g, Level level, std::string_view after) { Verifier(g, level, after).run(); }
+void verify(const Graph& g, Level level, std::string_view after, MadeBy made_by) {
+  Verifier(g, level, after, made_by).run();
+}
 
 }  // namespace lathe

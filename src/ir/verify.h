@@ -1,4 +1,4 @@
-// verify: the constitution of the IR. InternalError names the pass, the rule, and shows the nodes around the culprit.
+// verify: the constitution of the IR. The error names the pass, the rule, and shows the nodes around the culprit.
 // Rules: every read is defined before; types equal what the op's rule gives; arity; every value defined once; names of
 // inputs and of outputs are unique; a state output has the type of the input it updates, which is updated once.
 #pragma once
@@ -14,6 +14,13 @@ enum class Level {  // How far a graph is on its way.
   lowered,  // before the plan: no `grad`, and every reader of a donated state value stands before its update's node
 };
 
-void verify(const Graph&, Level, std::string_view after = "");  // InternalError where a rule is broken
+// Who made the graph: what is wrong with it is a UserError for graphs and passes of callers, a bug otherwise.
+enum class MadeBy {
+  lathe,   // the pipeline's own passes
+  caller,  // the program that uses Lathe
+};
+
+// Throws where a rule is broken; `after` is the pass that left the graph so.
+void verify(const Graph&, Level, std::string_view after = "", MadeBy = MadeBy::lathe);
 
 }  // namespace lathe
