@@ -411,7 +411,15 @@ std::vector<const OpDef*> elementwise_ops() {
 
 Value elementwise(std::string_view op, ArgValues x) {
   const size_t i = row_index(op);
-  LATHE_CHECK(i < kCount, "no elementwise op {}", op);
+  const auto count = static_cast<int>(x.size());
+  if (i == kCount) {
+    std::vector<std::string_view> names;
+    for (const ElementwiseRow& row : kRows)
+      if (row.arity == count) names.push_back(row.name);
+    throw UserError(
+        fmt::format("no elementwise op of {} inputs is named \"{}\"; known: {}", count, op, fmt::join(names, ", ")));
+  }
+  LATHE_USER_CHECK(count == kRows[i].arity, "{}: expected {} inputs, got {}", op, kRows[i].arity, count);
   Shape common = x[0].shape();
   for (const Value& v : x) common = broadcast_shape(common, v.shape());
   Values args;

@@ -272,6 +272,10 @@ TEST(Functions, RefuseBadArgumentsAsUserErrors) {
   EXPECT_THROW(attention(b.input({DType::f32, {}}, InputKind::batch, "s"), x, x, true), UserError);
   EXPECT_THROW(add(x, b.input({DType::f32, {4}}, InputKind::batch, "v")), UserError);
   EXPECT_THROW(full(b, {DType::f32, {2}}, 0) + x, UserError);
+  EXPECT_THROW(unary("foo", x), UserError);
+  EXPECT_THROW(unary("add", x), UserError);
+  EXPECT_THROW(binary("exp", x, x), UserError);
+  EXPECT_THROW(elementwise("exp", {}), UserError);
 }
 
 }  // namespace
