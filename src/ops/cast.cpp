@@ -40,21 +40,23 @@ Value cast(Value x, DType dtype) {
   return x.builder().add1(cast_op, std::span(&x, 1), CastParams{dtype});
 }
 
-Values expand_in_f32(Builder& b, const Node& n, ArgValues args) {
+Values expand_in_f32(Builder& b, const Node& n, ArgValues args, const Types& types) {
   bool narrow = false;
   for (const Value& x : args) narrow = narrow || is_16bit(x.dtype());
-  if (!narrow || n.op == &fused_op) return expand_node(b, n, args);
-  Types types;
-  Values wide;
+  narrow = narrow && n.op != &fused_op;
+  Values wide(args.begin(), args.end());
   const std::string saved = b.origin();
   b.set_origin(n.origin);
-  for (const Value& x : args) {
-    types.push_back(x.type());
-    wide.push_back(cast(x, compute_type(x.dtype())));
-  }
-  const Types want = n.op->infer(types, n.params.get());
+  if (narrow)
+    for (Value& x : wide) x = cast(x, compute_type(x.dtype()));
   Values out = expand_node(b, n, wide);
-  for (size_t i = 0; i < out.size(); ++i) out[i] = cast(out[i], want[i].dtype);
+  LATHE_USER_CHECK(out.size() == types.size(), "{}: expected {} values of its expand(), as of its infer(), got {}",
+                   n.op->name(), types.size(), out.size());
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (narrow) out[i] = cast(out[i], types[i].dtype);
+    LATHE_USER_CHECK(out[i].type() == types[i], "{}: expected {} of its expand(), as of its infer(), got {}",
+                     n.op->name(), to_string(types[i]), to_string(out[i].type()));
+  }
   b.set_origin(saved);
   return out;
 }

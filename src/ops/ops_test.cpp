@@ -94,7 +94,7 @@ TEST(Samples, ExpansionsEqualTheReference) {
     ++composites;
     const Graph g = sample_graph(op, s);
     const Graph expanded = rebuild(g, [](Rebuild& r, const Node& n) -> std::optional<Values> {
-      return expand_in_f32(r.builder(), n, r.mapped(n.inputs));
+      return expand_in_f32(r.builder(), n, r.mapped(n.inputs), r.source().types_of(n.outputs));
     });
     verify(expanded, Level::tensor);
     for (const Node& n : expanded.nodes) EXPECT_NE(n.op, &op) << "expands into itself";

@@ -43,19 +43,20 @@ std::vector<bool> active_nodes(const Graph& g, const Node& grad, int32_t end) {
 
 // Replaces active composites that have no vjp of their own by their expansions, until none is left.
 Graph expand_active(Graph g) {
-  while (true) {
+  for (int depth = 0;; ++depth) {
     const int32_t at = first_grad(g);
     const auto active = active_nodes(g, g.nodes[static_cast<size_t>(at)], at);
-    bool any = false;
+    const OpDef* composite = nullptr;
     int32_t i = -1;
     Graph next = rebuild(g, [&](Rebuild& r, const Node& n) -> std::optional<Values> {
       ++i;
       if (i >= at || !active[static_cast<size_t>(i)] || n.op->vjp) return std::nullopt;
-      any = true;
-      return expand_in_f32(r.builder(), n, r.mapped(n.inputs));
+      composite = n.op;
+      return expand_in_f32(r.builder(), n, r.mapped(n.inputs), r.source().types_of(n.outputs));
     });
-    if (!any) return g;
+    if (!composite) return g;
     g = std::move(next);
+    check_expansion_ends(g, depth, *composite);
   }
 }
 
@@ -79,12 +80,14 @@ Values differentiate(Builder& b, Value loss, const Values& wrt, const std::vecto
     if (!any) continue;
     b.set_origin("grad:" + n.origin);
     const Values dx = n.op->vjp(Vjp{b, x, y, dy}, n.params.get());
-    LATHE_CHECK(dx.size() == x.size(), "vjp of {} gives {} cotangents for {} inputs", n.op->name(), dx.size(),
-                x.size());
+    LATHE_USER_CHECK(dx.size() == x.size(), "vjp of {}: expected {} cotangents, one per input, got {}", n.op->name(),
+                     x.size(), dx.size());
     for (size_t i = 0; i < dx.size(); ++i) {
       if (!dx[i].valid() || !is_float(x[i].dtype())) continue;
-      LATHE_CHECK(dx[i].type() == x[i].type(), "vjp of {}: cotangent {} is {}, the input {}", n.op->name(), i,
-                  to_string(dx[i].type()), to_string(x[i].type()));
+      LATHE_USER_CHECK(&dx[i].builder() == &b,
+                       "vjp of {}: expected cotangents of the graph of Vjp::b, got one of another", n.op->name());
+      LATHE_USER_CHECK(dx[i].type() == x[i].type(), "vjp of {}: expected cotangent {} to be {} as its input, got {}",
+                       n.op->name(), i, to_string(x[i].type()), to_string(dx[i].type()));
       Value& sum = cotangent[static_cast<size_t>(x[i].id())];
       sum = sum.valid() ? sum + dx[i] : dx[i];
     }

@@ -12,18 +12,15 @@ Graph expand(Graph g, const PassContext& context) {
   const auto wanted = [&](const Node& n) {
     return n.op->is_composite() && n.op != &fused_op && !context.target.is_native(n.op->name());
   };
-  // An expansion may hold composites; ops do not nest in themselves, so the depth is the number of composite ops at
-  // most.
-  constexpr int kMaxDepth = 64;
-  for (int depth = 0; std::ranges::any_of(g.nodes, wanted); ++depth) {
-    LATHE_CHECK(depth < kMaxDepth, "the expansion of {} holds itself",
-                std::ranges::find_if(g.nodes, wanted)->op->name());
+  for (int depth = 0;; ++depth) {
+    const auto composite = std::ranges::find_if(g.nodes, wanted);
+    if (composite == g.nodes.end()) return g;
+    check_expansion_ends(g, depth, *composite->op);
     g = rebuild(g, [&](Rebuild& r, const Node& n) -> std::optional<Values> {
       if (!wanted(n)) return std::nullopt;
-      return expand_in_f32(r.builder(), n, r.mapped(n.inputs));
+      return expand_in_f32(r.builder(), n, r.mapped(n.inputs), r.source().types_of(n.outputs));
     });
   }
-  return g;
 }
 
 }  // namespace lathe

@@ -37,6 +37,37 @@
 namespace lathe {
 namespace {
 
+// A vjp of another type than the input, and one that is not there.
+template <int kKind>
+struct WrongVjp {
+  using Params = NoParams;
+  static constexpr OpInfo info{.name = "wrong_vjp", .doc = ""};
+  static Values expand(Builder&, ArgValues x, const Params&) { return {x[0] * 2.0}; }
+  static Values vjp(const Vjp& v, const Params&) {
+    static Builder other;
+    if (kKind == 0) return {sum_all(v.dy())};
+    if (kKind == 1) return {};
+    return {other.input(v.x[0].type(), InputKind::batch, "x")};
+  }
+  static std::vector<Sample> samples() {
+    return {{"plain", {{.type = {DType::f32, {3, 5}}}}, make_params(NoParams{})}};
+  }
+};
+
+TEST(Gradient, RulesThatDoNotFitTheirInputsAreUserErrors) {
+  const auto refused = [](const OpDef& op) {
+    try {
+      check_gradient(op, op.samples()[0]);
+      ADD_FAILURE();
+    } catch (const UserError& e) {
+      EXPECT_NE(std::string(e.what()).find("vjp of wrong_vjp: expected"), std::string::npos) << e.what();
+    }
+  };
+  refused(make_op<WrongVjp<0>>());
+  refused(make_op<WrongVjp<1>>());
+  refused(make_op<WrongVjp<2>>());
+}
+
 // Of the differences, and what they may miss by, relative to the largest element.
 struct Step {
   double h, tolerance;

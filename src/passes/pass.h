@@ -44,7 +44,7 @@ struct PipelineOptions {              // How the pipeline runs.
   // Passes of one's own: from here on like all others, in reports, on_pass, `disabled` and `stop_after`. UserError
   // where a name is taken or the pass to follow is unknown.
   std::vector<AddedPass> added = {};
-  bool verify = true;  // check the graph around each pass
+  bool verify = true;  // check the graph around each pass; after added ones it is checked always
   // Called after each pass that ran, with the graph before and after it.
   std::function<void(const PassEntry&, const Graph& before, const Graph& after)> on_pass;
 };

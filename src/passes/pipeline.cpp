@@ -60,6 +60,38 @@ const PassEntry& find_pass(std::span<const PassEntry> passes, std::string_view n
                   Exit::usage);
 }
 
+bool is_added(const PipelineOptions& options, const PassEntry& pass) {
+  return std::ranges::any_of(options.added, [&](const AddedPass& a) { return a.pass.name == pass.name; });
+}
+
+// What a pass must leave to those who plan and run the graph: the outputs in their order. Inputs may go, none may come.
+void check_ports(const Graph& before, const Graph& after, std::string_view pass, MadeBy made_by) {
+  const auto fail = [&](const std::string& what) {
+    const std::string text = fmt::format("pass {}, graph \"{}\": {}", pass, before.name, what);
+    if (made_by == MadeBy::caller) throw UserError(text);
+    throw InternalError(text);
+  };
+  for (size_t i = 0; i < before.outputs.size(); ++i) {
+    const Output& o = before.outputs[i];
+    if (i >= after.outputs.size() || after.outputs[i].name != o.name || after.outputs[i].kind != o.kind ||
+        after.type(after.outputs[i].value) != before.type(o.value))
+      fail(fmt::format("expected to keep its outputs, got {} of {} with \"{}\" lost, moved or of another type",
+                       after.outputs.size(), before.outputs.size(), o.name));
+  }
+  if (after.outputs.size() > before.outputs.size())
+    fail(fmt::format("expected to keep its outputs, got a new one named \"{}\"",
+                     after.outputs[before.outputs.size()].name));
+  size_t at = 0;
+  for (const Input& in : after.inputs) {
+    const auto same = [&](const Input& old) {
+      return old.name == in.name && old.kind == in.kind && before.type(old.value) == after.type(in.value);
+    };
+    while (at < before.inputs.size() && !same(before.inputs[at])) ++at;
+    if (at++ == before.inputs.size())
+      fail(fmt::format("expected inputs of before in their order, got \"{}\", new, moved or of another type", in.name));
+  }
+}
+
 bool is_disabled(const PipelineOptions& options, const PassEntry& pass) {
   return std::ranges::find(options.disabled, pass.name) != options.disabled.end();
 }
@@ -99,7 +131,7 @@ Graph run_passes(std::span<const PassEntry> passes, Graph g, const PassContext& 
       throw UserError(fmt::format("pass \"{}\" cannot be disabled: without it the graph cannot be planned", name),
                       Exit::usage);
   if (!options.stop_after.empty()) find_pass(passes, options.stop_after);
-  if (options.verify) verify(g, Level::tensor, "none (the input of the pipeline)");
+  if (options.verify) verify(g, Level::tensor, "none (the input of the pipeline)", MadeBy::caller);
 
   for (const PassEntry& pass : passes) {
     PassReport report{.name = std::string(pass.name)};
@@ -110,8 +142,13 @@ Graph run_passes(std::span<const PassEntry> passes, Graph g, const PassContext& 
       const Stopwatch start;
       g = pass.run(std::move(g), context);
       report.seconds = start.seconds();
+      // First of all: nothing else can look at a graph with values that do not exist.
+      const MadeBy made_by = is_added(options, pass) ? MadeBy::caller : MadeBy::lathe;
+      if (options.verify || made_by == MadeBy::caller) {
+        verify(g, pass.level, pass.name, made_by);
+        check_ports(before, g, pass.name, made_by);
+      }
       report.changed = !structurally_equal(before, g);
-      if (options.verify) verify(g, pass.level, pass.name);
       if (options.on_pass) options.on_pass(pass, before, g);
     }
     report.nodes = g.nodes.size();

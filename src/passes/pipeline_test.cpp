@@ -165,6 +165,119 @@ TEST(Pipeline, VerifyNamesTheBrokenPass) {
   }
 }
 
+// What a caller's pass breaks is the caller's to mend, and found before anything reads the graph.
+TEST(Pipeline, AddedPassesThatBreakTheGraphAreUserErrors) {
+  using Pass = Graph (*)(Graph, const PassContext&);
+  const std::pair<Pass, const char*> broken[] = {
+      {[](Graph g, const PassContext&) {
+         g.nodes[0].inputs[0] = 99999;
+         return g;
+       },
+       "pass mine"},
+      {[](Graph g, const PassContext&) {
+         g.nodes[0].outputs[0] = 99999;
+         return g;
+       },
+       "pass mine"},
+      {[](Graph g, const PassContext&) {
+         g.inputs[0].value = 99999;
+         return g;
+       },
+       "pass mine"},
+      {[](Graph g, const PassContext&) {
+         std::swap(g.nodes.front(), g.nodes.back());
+         return g;
+       },
+       "pass mine"},
+      {[](Graph g, const PassContext&) {
+         g.outputs.pop_back();
+         return g;
+       },
+       "expected to keep its outputs"},
+      {[](Graph, const PassContext&) { return Graph{}; }, "expected to keep its outputs"},
+      {[](Graph g, const PassContext&) {
+         g.inputs.push_back({g.add_value({DType::f32, {}}), InputKind::step, "more"});
+         return g;
+       },
+       "\"more\""},
+  };
+  for (const auto& [pass, part] : broken)
+    for (const bool verify : {true, false}) {
+      PipelineOptions options;
+      options.verify = verify;
+      options.added = {{"precision", {"mine", pass, Level::tensor}}};
+      expect_user_error(options, part);
+      expect_user_error(options, "pass mine");
+    }
+}
+
+TEST(Pipeline, GraphsOfCallersAreVerified) {
+  Graph g = small_graph();
+  g.outputs[0].value = 99999;
+  EXPECT_THROW(run_pipeline(g, {}), UserError);
+}
+
+struct Endless {
+  using Params = NoParams;
+  static constexpr OpInfo info{.name = "endless", .doc = ""};
+  static Types infer(ArgTypes x, const Params&) { return {x[0]}; }
+  static Values expand(Builder& b, ArgValues x, const Params&);
+  static std::vector<Sample> samples() { return {}; }
+};
+constexpr OpDef endless_op = make_op<Endless>();
+// Twice: the graph doubles with each expansion.
+Values Endless::expand(Builder& b, ArgValues x, const Params&) {
+  return {b.add1(endless_op, x, NoParams{}) + b.add1(endless_op, x, NoParams{})};
+}
+
+// Expansions that are not what the type rule says.
+template <int kKind>
+struct Lies {
+  using Params = NoParams;
+  static constexpr OpInfo info{.name = "lies", .doc = ""};
+  static Types infer(ArgTypes x, const Params&) { return {x[0]}; }
+  static Values expand(Builder&, ArgValues x, const Params&) {
+    static Builder other;
+    if (kKind == 0) return {};
+    if (kKind == 1) return {sum_all(x[0])};
+    return {other.input(x[0].type(), InputKind::batch, "x")};
+  }
+  static std::vector<Sample> samples() { return {}; }
+};
+
+TEST(Pipeline, ExpansionsThatDoNotFitTheTypeRuleAreRefused) {
+  const auto refused = [](const OpDef& op) {
+    for (const DType dtype : {DType::f32, DType::f16}) {
+      Builder b("g");
+      const Value x = b.input({dtype, {2}}, InputKind::param, "x");
+      b.output(b.add1(op, std::span(&x, 1), NoParams{}), OutputKind::result, "y");
+      try {
+        run_pipeline(b.finish(), {});
+        ADD_FAILURE();
+      } catch (const UserError& e) {
+        EXPECT_TRUE(std::string(e.what()).starts_with("lies: expected")) << e.what();
+      }
+    }
+  };
+  static constexpr OpDef kLies[] = {make_op<Lies<0>>(), make_op<Lies<1>>(), make_op<Lies<2>>()};
+  for (const OpDef& op : kLies) refused(op);
+}
+
+TEST(Pipeline, ExpansionsWithoutEndAreRefused) {
+  for (const bool derived : {false, true}) {
+    Builder b("g");
+    const Value x = b.input({DType::f32, {2}}, InputKind::param, "x");
+    const Value y = b.add1(endless_op, std::span(&x, 1), NoParams{});
+    b.output(derived ? grad(sum_all(y), Values{x})[0] : y, OutputKind::result, "y");
+    try {
+      run_pipeline(b.finish(), {});
+      FAIL();
+    } catch (const UserError& e) {
+      EXPECT_NE(std::string(e.what()).find("endless: its expansion has no end"), std::string::npos) << e.what();
+    }
+  }
+}
+
 TEST(Pipeline, IdentityChangesNothing) {
   const Graph g = small_graph();
   EXPECT_TRUE(structurally_equal(g, identity(g, {})));

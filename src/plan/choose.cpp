@@ -56,7 +56,7 @@ class Chooser {
     }
     if (n.op->is_composite()) {
       out_.expanded.push_back({std::string(n.op->name()), n.origin, choice.declined});
-      return expand(n, site.in);
+      return expand(n, site.in, out);
     }
     if (options_.allow_fallback && target_.host_memory) {
       static const KernelTable reference(ref_kernels());
@@ -87,11 +87,12 @@ class Chooser {
     return outputs;
   }
 
-  std::vector<ValueId> expand(const Node& n, const Types& in) {
+  std::vector<ValueId> expand(const Node& n, const Types& in, const Types& out) {
+    check_expansion_ends(out_.graph, depth_, *n.op);
     Builder b(std::string(n.op->name()));
     Values args;
     for (size_t i = 0; i < in.size(); ++i) args.push_back(b.input(in[i], InputKind::batch, "x" + std::to_string(i)));
-    const Values results = expand_in_f32(b, n, args);
+    const Values results = expand_in_f32(b, n, args, out);
     std::vector<ValueId> ids;
     for (const Value& v : results) ids.push_back(v.id());
     Graph body = b.finish();
@@ -99,7 +100,9 @@ class Chooser {
       if (m.origin.empty()) m.origin = n.origin;
     std::vector<ValueId> map(body.types.size(), -1);
     for (size_t i = 0; i < in.size(); ++i) map[static_cast<size_t>(body.inputs[i].value)] = n.inputs[i];
+    ++depth_;
     place_all(body, map);
+    --depth_;
     for (ValueId& v : ids) v = map[static_cast<size_t>(v)];
     return ids;
   }
@@ -137,6 +140,7 @@ class Chooser {
   const KernelTable& table_;
   const PlanOptions& options_;
   Chosen out_;
+  int depth_ = 0;  // of expansions within expansions
 };
 
 }  // namespace
