@@ -30,12 +30,14 @@ struct Init {
   static Init constant(double v) { return {Kind::constant, v}; }        // everywhere
   static Init uniform(double bound) { return {Kind::uniform, bound}; }  // in [-bound, bound)
   static Init normal(double std) { return {Kind::normal, std}; }        // mean 0
+  friend bool operator==(const Init&, const Init&) = default;
 };
 
 // How a tensor stands in files, where PyTorch's order differs: seen as `view`, axes permuted by `perm`, as `shape`.
 struct FileLayout {
   Ints view, perm, shape;                      // see the struct
   bool plain() const { return perm.empty(); }  // as in memory
+  friend bool operator==(const FileLayout&, const FileLayout&) = default;
 };
 
 struct StateSpec {                    // A tensor that lives from step to step.
@@ -62,9 +64,10 @@ class Net {  // A network under construction.
   Mode mode() const { return mode_; }                     // of the graph
   bool training() const { return mode_ == Mode::train; }  // mode() is train
 
-  // A weight; its input is made at the first call.
+  // A weight; its input is made at the first call, and the same name means the same weight from then on: layers share
+  // it. UserError where shape, first value or layout differ from those of the first call.
   Value param(const std::string& name, const Shape&, Init, FileLayout = {});
-  Value buffer(const std::string& name, const Shape&, Init);  // state that is not trained by gradients
+  Value buffer(const std::string& name, const Shape&, Init);  // the same for state that is not trained by gradients
   // The step writes `now` to the buffer when it accepts the step (finite loss and gradients).
   void update_buffer(Value buffer, Value now) { buffer_updates_.push_back({buffer, now}); }
 

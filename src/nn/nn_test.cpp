@@ -1,17 +1,21 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "ir/interpret.h"
 #include "ir/print.h"
 #include "ir/verify.h"
 #include "nn/step.h"
+#include "ops/matmul.h"
+#include "ops/reshape.h"
 
 namespace lathe {
 namespace {
 
 TEST(Steps, EveryFamilyBuildsValidGraphs) {
   for (const ModelFamily& f : model_families()) {
+    if (is_own_family(f.name)) continue;
     StepConfig c;
     c.model.family = f.name;
     c.model.hidden = {8};
@@ -55,6 +59,58 @@ TEST(Steps, PerChannelNormalisation) {
   EXPECT_NEAR(r[0].data[0], (1 - 0.1) / 0.5 + 10 * (0 - 0.2) / 0.25 + 100 * (0.2 - 0.3) / 1, 1e-9);
   c.model.mean = {0.1, 0.2};
   EXPECT_THROW(predict_step(c, {DType::u8, {1, 1, 3}}, 1), UserError);
+}
+
+TEST(Net, TheSameNameIsTheSameWeight) {
+  Builder b("g");
+  Net net(b, Mode::train);
+  const Value w = net.param("w", {2, 3}, Init::normal(0.1)), m = net.buffer("m", {3}, Init::constant(0));
+  EXPECT_EQ(net.param("w", {2, 3}, Init::normal(0.1)).id(), w.id());
+  EXPECT_EQ(net.buffer("m", {3}, Init::constant(0)).id(), m.id());
+  EXPECT_EQ(net.specs().size(), 2u);
+  EXPECT_EQ(net.params().size(), 1u);
+  EXPECT_THROW(net.param("w", {3, 2}, Init::normal(0.1)), UserError);
+  EXPECT_THROW(net.param("w", {2, 3}, Init::normal(0.2)), UserError);
+  EXPECT_THROW(net.buffer("w", {2, 3}, Init::normal(0.1)), UserError);
+}
+
+// Steps of a family of one's own; `build` decides what it gives.
+std::vector<Step> steps_of(const char* name, Value (*build)(Net&, const ModelConfig&, Value), double sam = 0) {
+  register_family({name, "", InputForm::image, build});
+  StepConfig c;
+  c.model = {.family = name, .classes = 2};
+  c.average = true;
+  c.sam = sam;
+  const TensorType sample{DType::f32, {1, 2, 1}};
+  return {train_step(c, sample, 4), accumulate_step(c, sample, 4), update_step(c, sample), eval_step(c, sample, 4)};
+}
+
+Value flat(Value x) { return reshape(x, {x.dim(0), 2}); }
+
+TEST(Net, SharedWeightsAreOneStateOfAStep) {
+  const auto tied = [](Net& n, const ModelConfig&, Value x) {
+    const Value w = n.param("w", {2, 2}, Init::normal(1));
+    return matmul(matmul(flat(x), w), n.param("w", {2, 2}, Init::normal(1)));
+  };
+  for (const double sam : {0.0, 0.1})
+    for (const Step& s : steps_of(sam > 0 ? "tied_sam" : "tied", tied, sam)) {
+      verify(s.graph, Level::tensor, s.graph.name);
+      EXPECT_EQ(std::ranges::count(s.graph.inputs, s.graph.name == "eval" ? "average.w" : "w", &Input::name), 1);
+    }
+}
+
+TEST(Net, FamiliesWithoutAUsableResultAreRefused) {
+  EXPECT_THROW(steps_of("no_params", [](Net&, const ModelConfig&, Value x) { return flat(x); }), UserError);
+  EXPECT_THROW(steps_of(
+                   "no_params_sam", [](Net&, const ModelConfig&, Value x) { return flat(x); }, 0.1),
+               UserError);
+  EXPECT_THROW(steps_of("nothing", [](Net&, const ModelConfig&, Value) { return Value(); }), UserError);
+  EXPECT_THROW(steps_of("other",
+                        [](Net&, const ModelConfig&, Value x) {
+                          static Builder other;
+                          return other.input({DType::f32, {x.dim(0), 2}}, InputKind::batch, "x");
+                        }),
+               UserError);
 }
 
 // Files hold the weights of a flattened image in PyTorch's (channel, row, column) order, moments included.

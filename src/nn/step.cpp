@@ -61,6 +61,7 @@ class StepBuilder {
   Values gradients(Value loss) {
     Origin origin(b_, "loss");
     const Values params = trained_params();
+    check_some(params);
     const Values g = gradients(loss, params);
     if (c_.sam == 0) return g;
     Origin sam(b_, "sam");
@@ -118,6 +119,7 @@ class StepBuilder {
     const Value lr = step_input("lr", DType::f32);
     const std::vector<StateSpec> specs = trained_specs();
     const Values params = trained_params();
+    check_some(params);
     Optimizer optimizer(b_, c_.optimizer, specs);
     Values g = gradients;
     if (c_.clip_value > 0)
@@ -209,10 +211,17 @@ class StepBuilder {
   }
 
  private:
+  void check_some(const Values& trained) const {
+    LATHE_USER_CHECK(!trained.empty(), "model.family \"{}\": expected a parameter to train, got none", c_.model.family);
+  }
+
   static Shape rows_of(Value x, int64_t columns) { return {x.shape().numel() / columns, columns}; }
 
   Value output(Net& net) {
     const Value y = find_family(c_.model.family).build(net, c_.model, x_);
+    LATHE_USER_CHECK(y.valid() && &y.builder() == &b_,
+                     "model.family \"{}\": expected a value of the net's graph of its build function, got {}",
+                     c_.model.family, y.valid() ? "one of another Builder" : "one that names nothing (Value{})");
     return c_.task == Task::restore ? y + image_ : y;
   }
 
@@ -238,7 +247,13 @@ class StepBuilder {
 
   Value losses_of(Value y) {
     const auto own = find_family(c_.model.family).loss;
-    if (own && c_.loss == Loss::own) return own(net_, c_.model, y, target_);
+    if (own && c_.loss == Loss::own) {
+      const Value losses = own(net_, c_.model, y, target_);
+      LATHE_USER_CHECK(losses.valid() && &losses.builder() == &b_,
+                       "model.family \"{}\": expected a value of the net's graph of its loss function",
+                       c_.model.family);
+      return losses;
+    }
     return lathe::losses_of(c_, y, target_);
   }
 
