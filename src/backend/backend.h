@@ -121,7 +121,7 @@ class Device {  // An opened device with its arena and its queues.
   virtual std::vector<std::string> notes() const { return {}; }
   // Bytes that can be allocated now; 0: the device does not say.
   virtual int64_t free_memory() { return 0; }
-  // The arena, once; zero-filled. DeviceError with the sizes when it cannot be had.
+  // The arena, once (UserError); zero-filled. DeviceError with the sizes when it cannot be had.
   virtual void allocate(std::span<const int64_t> segment_bytes) = 0;
   virtual Stream& stream(Lane) = 0;                 // the queue of that kind
   virtual std::unique_ptr<Event> make_event() = 0;  // an event of this device's queues

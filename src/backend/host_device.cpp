@@ -54,7 +54,7 @@ HostDevice::Memory HostDevice::make(int64_t bytes) {
 }
 
 void HostDevice::allocate(std::span<const int64_t> segment_bytes) {
-  LATHE_CHECK(!allocated_, "the arena is allocated once");
+  LATHE_USER_CHECK(!allocated_, "{}: expected one allocation of the arena, got a second", target_.name);
   for (int64_t bytes : segment_bytes) segments_.push_back(make(bytes));
   allocated_ = true;
 }
@@ -68,6 +68,7 @@ std::byte* HostDevice::address(const Buffer& b) const {
   LATHE_CHECK(b.bytes >= 0 && b.offset >= 0 && b.segment >= 0, "segment {}, offset {}, bytes {}", b.segment, b.offset,
               b.bytes);
   if (b.bytes == 0) return nullptr;
+  LATHE_USER_CHECK(allocated_, "{}: expected Device::allocate() before a Program is bound", target_.name);
   LATHE_CHECK(static_cast<size_t>(b.segment) < segments_.size(), "no segment {}", b.segment);
   const Memory& m = segments_[static_cast<size_t>(b.segment)];
   LATHE_CHECK(b.offset <= m.bytes - b.bytes, "{} bytes at {} in a segment of {}", b.bytes, b.offset, m.bytes);

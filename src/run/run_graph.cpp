@@ -5,6 +5,8 @@
 namespace lathe {
 
 std::vector<std::byte> to_bytes(const HostTensor& t) {
+  LATHE_USER_CHECK(static_cast<int64_t>(t.data.size()) == t.type.numel(), "expected the elements of {}, got {}",
+                   to_string(t.type), t.data.size());
   std::vector<std::byte> out(static_cast<size_t>(t.type.bytes()));
   dispatch(t.type.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -17,7 +19,8 @@ std::vector<std::byte> to_bytes(const HostTensor& t) {
 }
 
 HostTensor from_bytes(const TensorType& type, std::span<const std::byte> bytes) {
-  LATHE_CHECK(static_cast<int64_t>(bytes.size()) == type.bytes());
+  LATHE_USER_CHECK(static_cast<int64_t>(bytes.size()) == type.bytes(), "expected the bytes of {}, got {}",
+                   to_string(type), bytes.size());
   HostTensor t{type, std::vector<double>(static_cast<size_t>(type.numel()))};
   dispatch(type.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -36,7 +39,14 @@ BoundProgram::BoundProgram(Device& device, const Program& program) : device_(dev
 }
 
 std::vector<HostTensor> BoundProgram::run(const std::vector<HostTensor>& inputs) {
-  LATHE_CHECK(inputs.size() == program_.inputs.size());
+  LATHE_USER_CHECK(inputs.size() == program_.inputs.size(), "program \"{}\": expected {} inputs, got {}", program_.name,
+                   program_.inputs.size(), inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Port& p = program_.inputs[i];
+    LATHE_USER_CHECK(inputs[i].type == p.type && static_cast<int64_t>(inputs[i].data.size()) == p.type.numel(),
+                     "program \"{}\", input \"{}\": expected {}, got {} with {} elements", program_.name, p.name,
+                     to_string(p.type), to_string(inputs[i].type), inputs[i].data.size());
+  }
   Stream& stream = device_.stream(Lane::compute);
   std::vector<std::vector<std::byte>> staged;
   for (size_t i = 0; i < inputs.size(); ++i) {

@@ -11,15 +11,17 @@
 
 namespace lathe {
 
-// Values of a dtype as bytes, and back. Values are rounded to the dtype.
+// Values of a dtype as bytes, and back. Values are rounded to the dtype. UserError where there are not as many as the
+// type has elements.
 std::vector<std::byte> to_bytes(const HostTensor&);
 HostTensor from_bytes(const TensorType&, std::span<const std::byte>);  // the other way
 
-// A Program bound to a device whose arena is allocated.
+// A Program bound to a device. UserError where its arena is not allocated yet.
 class BoundProgram {
  public:
   BoundProgram(Device&, const Program&);  // both must outlive it
-  // `inputs` in the order of Program::inputs, state included; returns Program::outputs.
+  // `inputs` in the order of Program::inputs, state included; returns Program::outputs. UserError where number, types
+  // or sizes of the inputs are not those of the Program.
   std::vector<HostTensor> run(const std::vector<HostTensor>& inputs);
 
  private:

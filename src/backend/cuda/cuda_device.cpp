@@ -205,7 +205,7 @@ int64_t CudaDevice::free_memory() {
 }
 
 void CudaDevice::allocate(std::span<const int64_t> segment_bytes) {
-  LATHE_CHECK(segments_.empty(), "the arena is allocated once");
+  LATHE_USER_CHECK(segments_.empty(), "{}: expected one allocation of the arena, got a second", target_.name);
   const int64_t needed = std::accumulate(segment_bytes.begin(), segment_bytes.end(), int64_t{0}), free = free_memory();
   const auto refuse = [&](const std::string& why) {
     throw DeviceError(fmt::format("{}: the plan needs {} bytes on the card, {} of its {} are free{}", label_, needed,
@@ -287,6 +287,7 @@ cuda::DnnHandle CudaDevice::cudnn() {
 
 cuda::Address CudaDevice::address(const Buffer& b) const {
   const size_t s = static_cast<size_t>(b.segment);
+  LATHE_USER_CHECK(!segments_.empty(), "{}: expected Device::allocate() before a Program is bound", target_.name);
   LATHE_CHECK(b.segment >= 0 && s < segments_.size() && b.offset >= 0 && b.bytes >= 0 &&
                   b.offset + b.bytes <= segment_bytes_[s],
               "bytes {} + {} of segment {} are outside of the arena", b.offset, b.bytes, b.segment);

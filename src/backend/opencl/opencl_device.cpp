@@ -302,7 +302,7 @@ void OpenClDevice::add_spans(Trace& trace) {
 }
 
 void OpenClDevice::allocate(std::span<const int64_t> segment_bytes) {
-  LATHE_CHECK(segments_.empty(), "the arena is allocated once");
+  LATHE_USER_CHECK(segments_.empty(), "{}: expected one allocation of the arena, got a second", target_.name);
   const OpenClApi& cl = opencl_api();
   for (const int64_t bytes : segment_bytes) {
     cl_int status = bytes > target_.largest_allocation ? CL_INVALID_BUFFER_SIZE : CL_SUCCESS;
@@ -361,6 +361,7 @@ std::vector<OpenClSpan> OpenClDevice::spans() const {
 
 cl_mem OpenClDevice::segment(const Buffer& b) const {
   const size_t s = static_cast<size_t>(b.segment);
+  LATHE_USER_CHECK(!segments_.empty(), "{}: expected Device::allocate() before a Program is bound", target_.name);
   LATHE_CHECK(b.segment >= 0 && s < segments_.size() && b.offset >= 0 && b.bytes >= 0 &&
                   b.offset + b.bytes <= segment_bytes_[s],
               "bytes {} + {} of segment {} are outside of the arena", b.offset, b.bytes, b.segment);
