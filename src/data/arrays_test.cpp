@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace lathe::data {
 namespace {
@@ -50,6 +51,17 @@ TEST(Arrays, WhatDoesNotFitIsRefused) {
   EXPECT_NE(error_of({1, 2}, {2}, {-1}).find("got -1 for sample 0"), std::string::npos);
   EXPECT_NE(error_of({}, {2}, {}).find("at least one sample"), std::string::npos);
   EXPECT_NE(error_of({1, 2}, {}, {0}).find("1 to 3 axes"), std::string::npos);
+}
+
+TEST(Arrays, NumbersThatAreNoneAreNamed) {
+  // Behind the first block that is looked at, of either sign.
+  std::vector<float> x(3 * 5000, 3e38f);
+  const std::vector<int32_t> labels(5000, 1);
+  EXPECT_EQ(error_of(x, {3}, labels), "");
+  x[3 * 4321 + 2] = -std::numeric_limits<float>::infinity();
+  EXPECT_EQ(error_of(x, {3}, labels), "array_source: expected finite numbers, got -inf as element 2 of sample 4321");
+  x[7] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(error_of(x, {3}, labels), "array_source: expected finite numbers, got nan as element 1 of sample 2");
 }
 
 template <class X>

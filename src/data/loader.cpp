@@ -33,8 +33,10 @@ int64_t Loader::scratch_bytes() const {
 Loader::Loader(const Source& source, const LoaderConfig& config, std::vector<Slot> slots)
     : source_(source), config_(config), slots_(std::move(slots)), states_(slots_.size()) {
   const auto fields = source.fields();
-  LATHE_CHECK(!slots_.empty() && config.threads >= 1 && fields.size() <= kMaxFields, "{} slots, {} threads, {} fields",
-              slots_.size(), config.threads, fields.size());
+  LATHE_CHECK(!slots_.empty() && config.threads >= 1, "{} slots, {} threads", slots_.size(), config.threads);
+  LATHE_USER_CHECK(!fields.empty() && fields.size() <= kMaxFields,
+                   "data: expected 1 to {} fields of a sample, got {} in {}", kMaxFields, fields.size(),
+                   source.description());
   LATHE_USER_CHECK(config.batch >= 1, "train.batch_size: expected at least 1, got {}", config.batch);
   LATHE_USER_CHECK(source.size() > 0, "data: no samples in {}", source.description());
   LATHE_USER_CHECK(source.size() >= config.batch,

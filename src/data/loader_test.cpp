@@ -308,6 +308,21 @@ TEST(Loader, RefusesWhatCannotWork) {
   EXPECT_THROW(Loader(*source, {.batch = 5, .augment = {.crop = 12}}, staging.slots), UserError);
   const auto text = make_text(std::string(100, 'x'), 10, 256, "t");
   EXPECT_THROW(Loader(*text, {.batch = 5, .augment = {.flip = true}}, staging.slots), UserError);
+  class Fields final : public Source {
+   public:
+    explicit Fields(size_t count) : fields_(count, {"x", {DType::f32, {1}}}) {}
+    int64_t size() const override { return 20; }
+    std::span<const Field> fields() const override { return fields_; }
+    void read(int64_t, SampleSpans) const override {}
+    int64_t classes() const override { return 1; }
+    std::string description() const override { return "fields"; }
+    int64_t resident_bytes() const override { return 0; }
+
+   private:
+    std::vector<Field> fields_;
+  };
+  for (const size_t count : {size_t{0}, size_t{kMaxFields + 1}})
+    EXPECT_THROW(Loader(Fields(count), {.batch = 5, .augment = {}}, staging.slots), UserError);
   Loader idle(*source, {.batch = 5, .augment = {}}, staging.slots);
   EXPECT_THROW(idle.next(), InternalError);
 }
