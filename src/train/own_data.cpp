@@ -1,5 +1,7 @@
 #include "train/own_data.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "train/recipe_errors.h"
@@ -9,6 +11,58 @@ namespace {
 
 constexpr const char* kFloats = "arrays";
 constexpr const char* kPixels = "pixel_arrays";
+
+// What a class derived from Source may have wrong before a sample is read.
+void check_form(const data::Source& s) {
+  LATHE_USER_CHECK(s.fields().size() == 2, "{}: expected two fields, the sample and its target, got {}",
+                   s.description(), s.fields().size());
+  LATHE_USER_CHECK(s.size() > 0, "{}: expected at least one sample, got {}", s.description(), s.size());
+}
+
+// A source whose targets are checked as they are read: what reads by label trusts it.
+class Checked final : public data::Source {
+ public:
+  explicit Checked(std::shared_ptr<const Source> whole)
+      : whole_(std::move(whole)), target_(whole_->fields()[1].type), classes_(whole_->classes()) {
+    is_mask_ = target_.dtype == DType::u8 && target_ != whole_->fields()[0].type;
+  }
+
+  int64_t size() const override { return whole_->size(); }
+  std::span<const data::Field> fields() const override { return whole_->fields(); }
+  void read(int64_t index, data::SampleSpans fields) const override {
+    whole_->read(index, fields);
+    if (target_.dtype == DType::i32) {
+      int32_t label = 0;
+      std::memcpy(&label, fields[1].data(), sizeof label);
+      check(label >= 0 && label < classes_, index, label);
+    } else if (target_.dtype == DType::f32) {
+      for (size_t at = 0; at < fields[1].size(); at += sizeof(float)) {
+        float v = 0;
+        std::memcpy(&v, fields[1].data() + at, sizeof v);
+        LATHE_USER_CHECK(std::isfinite(v), "{}: expected finite numbers to predict, got {} for sample {}",
+                         description(), v, index);
+      }
+    } else if (is_mask_) {
+      const auto largest = static_cast<int64_t>(*std::ranges::max_element(fields[1]));
+      check(largest < classes_, index, largest);
+    }
+  }
+  int64_t classes() const override { return classes_; }
+  std::string description() const override { return whole_->description(); }
+  int64_t resident_bytes() const override { return whole_->resident_bytes(); }
+  data::TargetUnits target_units() const override { return whole_->target_units(); }
+
+ private:
+  void check(bool fits, int64_t index, int64_t got) const {
+    LATHE_USER_CHECK(fits, "{}: expected classes in [0, {}), got {} for sample {}", description(), classes_, got,
+                     index);
+  }
+
+  std::shared_ptr<const Source> whole_;
+  TensorType target_;
+  int64_t classes_;
+  bool is_mask_ = false;
+};
 
 // The data.target that field 1 is.
 const char* target_name(const data::Source& s) {
@@ -54,6 +108,7 @@ class Rescaled final : public data::Source {
 bool is_own_data(const Recipe& r) { return r.data.source == kFloats || r.data.source == kPixels; }
 
 Recipe with_own_data(Recipe r, const data::Source& train) {
+  check_form(train);
   const TensorType& sample = train.fields()[0].type;
   LATHE_USER_CHECK((sample.dtype == DType::f32 || sample.dtype == DType::u8) && sample.shape.ndim() == 3,
                    "{}: expected samples of f32 or u8 [H, W, C], got {}", train.description(), to_string(sample));
@@ -80,7 +135,10 @@ Dataset own_dataset(const Recipe& r, std::shared_ptr<const data::Source> train,
   Dataset out;
   out.spec = own_data_spec(r);
   out.resident_bytes = train->resident_bytes();
+  train = std::make_shared<Checked>(std::move(train));
   if (eval) {
+    check_form(*eval);
+    eval = std::make_shared<Checked>(std::move(eval));
     const std::span<const data::Field> fields = eval->fields();
     LATHE_USER_CHECK(fields[0].type == out.spec.sample && eval->classes() == out.spec.classes,
                      "{}: expected samples of {} with {} classes as for training, got {} with {}", eval->description(),

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "data/arrays.h"
 #include "train/predictor.h"
@@ -171,6 +173,98 @@ TEST_F(OwnData, ResumedWithTheSamePassesOnly) {
   EXPECT_NO_THROW(train(recipe({"train.epochs=2"}), options_));
   options_.compile.passes.added.clear();
   EXPECT_THROW(train(recipe({"train.epochs=3"}), options_), UserError);
+}
+
+// What a class of one's own may get wrong.
+struct Wrong {
+  int64_t size = 64, classes = 2;
+  size_t fields = 2;
+  TensorType target{DType::i32, {}};
+  std::function<void(int64_t, data::SampleSpans)> read = {};
+};
+class WrongSource final : public data::Source {
+ public:
+  explicit WrongSource(Wrong w) : wrong_(std::move(w)), fields_(wrong_.fields, {"x", {DType::f32, {1, 2, 1}}}) {
+    if (wrong_.fields > 1) fields_[1].type = wrong_.target;
+    if (wrong_.target.dtype == DType::u8) fields_[0].type = {DType::u8, {2, 2, 1}};
+  }
+  int64_t size() const override { return wrong_.size; }
+  std::span<const data::Field> fields() const override { return fields_; }
+  void read(int64_t index, data::SampleSpans to) const override {
+    for (const std::span<std::byte> field : to) std::ranges::fill(field, std::byte{0});
+    if (wrong_.read && index == 57) wrong_.read(index, to);
+  }
+  int64_t classes() const override { return wrong_.classes; }
+  std::string description() const override { return "mine"; }
+  int64_t resident_bytes() const override { return 0; }
+
+ private:
+  Wrong wrong_;
+  std::vector<data::Field> fields_;
+};
+
+template <class T>
+auto target_of_57(T value) {
+  return [value](int64_t, data::SampleSpans to) { std::memcpy(to[1].data(), &value, sizeof value); };
+}
+
+TEST_F(OwnData, SourcesOfOnesOwnAreChecked) {
+  const std::pair<Wrong, const char*> wrong[] = {
+      {{.fields = 0}, "mine: expected two fields"},
+      {{.fields = 1}, "mine: expected two fields"},
+      {{.fields = 3}, "mine: expected two fields"},
+      {{.fields = 9}, "mine: expected two fields"},
+      {{.size = 0}, "mine: expected at least one sample, got 0"},
+      {{.size = -5}, "mine: expected at least one sample, got -5"},
+      {{.read = target_of_57<int32_t>(2)}, "mine: expected classes in [0, 2), got 2 for sample 57"},
+      {{.read = target_of_57<int32_t>(-1)}, "mine: expected classes in [0, 2), got -1 for sample 57"},
+      {{.classes = 1, .target = {DType::f32, {1}}, .read = target_of_57(std::nanf(""))},
+       "mine: expected finite numbers to predict, got nan for sample 57"},
+      {{.read = [](int64_t, data::SampleSpans) { throw UserError("out of paper"); }}, "out of paper"},
+  };
+  for (const bool eval : {false, true})
+    for (const auto& [w, part] : wrong) {
+      TrainOptions options = options_;
+      (eval ? options.eval_data : options.train_data) = std::make_shared<WrongSource>(w);
+      if (w.target.dtype == DType::f32)
+        (eval ? options.train_data : options.eval_data) =
+            std::make_shared<WrongSource>(Wrong{.classes = 1, .target = w.target});
+      options.out += std::to_string(&w - &wrong[0].first) + (eval ? "eval" : "");
+      try {
+        train(recipe(), options);
+        ADD_FAILURE() << part;
+      } catch (const UserError& e) {
+        EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+      }
+    }
+  const auto mask =
+      std::make_shared<WrongSource>(Wrong{.target = {DType::u8, {2, 2}}, .read = target_of_57<uint8_t>(2)});
+  Recipe r = recipe({"data.source=pixel_arrays", "data.target=mask", "model.family=unet"});
+  const Dataset checked = own_dataset(with_own_data(r, *mask), mask, nullptr);
+  std::byte x[4], y[4];
+  const std::span<std::byte> spans[] = {x, y};
+  EXPECT_NO_THROW(checked.train->read(56, spans));
+  EXPECT_THROW(checked.train->read(57, spans), UserError);
+}
+
+TEST_F(OwnData, WhateverASourceThrowsComesThrough) {
+  options_.train_data =
+      std::make_shared<WrongSource>(Wrong{.read = [](int64_t, data::SampleSpans) { throw 42; }});  // NOLINT
+  EXPECT_THROW(train(recipe(), options_), int);
+}
+
+TEST_F(OwnData, EvaluationDataAloneAreRefused) {
+  options_.train_data = nullptr;
+  EXPECT_THROW(train(recipe(), options_), UserError);
+}
+
+TEST_F(OwnData, MovedPredictorsAreRefused) {
+  train(recipe({"train.epochs=1"}), options_);
+  Predictor first(options_.out);
+  Predictor second(std::move(first));
+  std::vector<float> out(2);
+  EXPECT_NO_THROW(second(std::span(x_).first(2), out));
+  EXPECT_THROW(first(std::span(x_).first(2), out), UserError);  // NOLINT(bugprone-use-after-move)
 }
 
 TEST_F(OwnData, OtherShapesForEvaluationAreRefused) {

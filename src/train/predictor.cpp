@@ -34,6 +34,7 @@ void Predictor::operator()(std::span<const uint8_t> in, std::span<float> out) {
 }
 
 void Predictor::run(DType given, std::span<const std::byte> in, std::span<float> out) {
+  LATHE_USER_CHECK(executor_, "Predictor: expected one that holds a run, got one that was moved from");
   LATHE_USER_CHECK(given == sample_.dtype, "Predictor: expected samples of {}, got {}", to_string(sample_.dtype),
                    to_string(given));
   LATHE_USER_CHECK(static_cast<int64_t>(in.size()) == batch_ * sample_.bytes(),

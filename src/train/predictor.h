@@ -32,8 +32,9 @@ class Predictor {  // A run's network, ready to be called.
   // `in`: batch() samples, one after another, as the run's source gives them to the net; `out`: batch() times outputs()
   // numbers. By data.target: class: the logits, the largest is the predicted class; value: the numbers in the units of
   // the data, as `lathe predict` prints them; mask: logits of the classes for each pixel; image: the pixels, in [0, 1]
-  // but for errors. With an embedding (train.loss): its numbers, of length 1. Allocates nothing, and keeps no lock when
-  // it returns; one call at a time. UserError where the sizes or the type of the samples do not fit.
+  // but for errors. With an embedding (train.loss): its numbers, of length 1. Allocates nothing on
+  // `cpu` (drivers of `opencl` may, and the interpreter behind `ref` does), and keeps no lock when it returns; one call
+  // at a time. UserError where the sizes or the type of the samples do not fit, or it was moved from.
   void operator()(std::span<const float> in, std::span<float> out);
   void operator()(std::span<const uint8_t> in, std::span<float> out);  // the same for nets that take pixels
 

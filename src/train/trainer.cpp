@@ -411,6 +411,7 @@ class Trainer {
 }  // namespace
 
 TrainResult train(const Recipe& recipe, const TrainOptions& o) {
+  LATHE_USER_CHECK(o.train_data || !o.eval_data, "TrainOptions::eval_data: expected train_data with it, got none");
   Recipe r = o.train_data ? with_own_data(recipe, *o.train_data) : recipe;
   // "auto" means the run's own device where that is here: the bits go on as they were.
   if (const std::string path = io::join_path(o.out, "recipe.toml"); r.device.name == "auto" && o.resume) {
