@@ -12,7 +12,9 @@
 #include <functional>
 
 #include "data/arrays.h"
+#include "io/safetensors.h"
 #include "train/predictor.h"
+#include "train/state.h"
 
 namespace lathe {
 namespace {
@@ -265,6 +267,31 @@ TEST_F(OwnData, MovedPredictorsAreRefused) {
   std::vector<float> out(2);
   EXPECT_NO_THROW(second(std::span(x_).first(2), out));
   EXPECT_THROW(first(std::span(x_).first(2), out), UserError);  // NOLINT(bugprone-use-after-move)
+}
+
+TEST_F(OwnData, AveragesAreAWholeModel) {
+  train(recipe({"train.epochs=1", "train.ema=0.9", "optimizer.groups=[{match=\"fc1.weight\",frozen=true}]"}), options_);
+  io::PosixFs fs;
+  const std::string folder = options_.out + "/checkpoints/step-000000004/";
+  const auto model = io::SafetensorsFile::open(fs, folder + kModelFile),
+             average = io::SafetensorsFile::open(fs, folder + kAverageFile);
+  const auto values = [](const io::SafetensorsFile& file, const io::TensorEntry& t) {
+    std::vector<std::byte> bytes(static_cast<size_t>(t.bytes()));
+    file.read(t, bytes);
+    return bytes;
+  };
+  ASSERT_EQ(model.tensors().size(), 4u);
+  ASSERT_EQ(average.tensors().size(), 4u);
+  for (const io::TensorEntry& t : model.tensors()) {
+    const io::TensorEntry* other = average.find(t.name);
+    ASSERT_TRUE(other) << t.name;
+    EXPECT_EQ(values(model, t) == values(average, *other), t.name == "fc1.weight") << t.name;
+  }
+  // And it is read again.
+  options_.resume = true;
+  EXPECT_NO_THROW(train(
+      recipe({"train.epochs=2", "train.ema=0.9", "optimizer.groups=[{match=\"fc1.weight\",frozen=true}]"}), options_));
+  EXPECT_NO_THROW(Predictor{options_.out});
 }
 
 TEST_F(OwnData, OtherShapesForEvaluationAreRefused) {

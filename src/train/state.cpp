@@ -142,6 +142,12 @@ std::vector<io::CheckpointFile> state_files(Executor& e, const std::vector<State
       const StateSpec& s = *spec_of(i);
       if (is_saved(s) && file == file_of(s)) tensors.push_back({name_in_file(s), file_type(s), views[i]});
     }
+    // Whoever loads the averages alone has a whole model: what is not averaged stands there as it is.
+    if (file == kAverageFile && !tensors.empty())
+      for (size_t i = 0; i < views.size(); ++i)
+        if (const StateSpec& s = *spec_of(i); file_of(s) == std::string_view(kModelFile) && is_saved(s))
+          if (std::ranges::find(tensors, s.name, &io::TensorData::name) == tensors.end())
+            tensors.push_back({s.name, file_type(s), views[i]});
     if (file != kAverageFile || !tensors.empty())
       files.push_back(io::tensor_file(std::string(file), std::move(tensors)));
   }

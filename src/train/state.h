@@ -11,8 +11,8 @@
 
 namespace lathe {
 
-// First values of a state tensor of f32, elements `begin` (a multiple of 1024) and following: a function of (seed, name)
-// alone.
+// First values of a state tensor of f32, elements `begin` (a multiple of 1024) and following: a function of (seed,
+// name) alone.
 void initial_values(const StateSpec&, int64_t seed, int64_t begin, std::span<float> out);
 void initialize_state(Executor&, const std::vector<StateSpec>&, int64_t seed);
 
@@ -22,7 +22,7 @@ void from_file_order(const StateSpec&, std::span<const std::byte> bytes, std::sp
 TensorType file_type(const StateSpec&);
 
 // The files of a checkpoint: weights and buffers; what only training needs; averages of weights and buffers, under the
-// names of what they average.
+// names of what they average, with those that are not averaged (frozen weights) as they are.
 inline constexpr const char* kModelFile = "model.safetensors";
 inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
 inline constexpr const char* kAverageFile = "average.safetensors";
