@@ -6,14 +6,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <optional>
+#include <thread>
 
 #include "data/arrays.h"
 #include "io/safetensors.h"
 #include "train/predictor.h"
+#include "train/signals.h"
 #include "train/state.h"
 
 namespace lathe {
@@ -292,6 +296,68 @@ TEST_F(OwnData, AveragesAreAWholeModel) {
   EXPECT_NO_THROW(train(
       recipe({"train.epochs=2", "train.ema=0.9", "optimizer.groups=[{match=\"fc1.weight\",frozen=true}]"}), options_));
   EXPECT_NO_THROW(Predictor{options_.out});
+}
+
+void mine(int) {}
+bool handles_mine(int signal) {
+  struct sigaction now = {};
+  sigaction(signal, nullptr, &now);
+  return now.sa_handler == mine;
+}
+
+class OwnHandler {
+ public:
+  OwnHandler() {
+    struct sigaction action = {};
+    action.sa_handler = mine;
+    sigaction(SIGUSR1, &action, &before_);
+  }
+  ~OwnHandler() { sigaction(SIGUSR1, &before_, nullptr); }
+
+ private:
+  struct sigaction before_ = {};
+};
+
+TEST_F(OwnData, SignalsAreTheProgramsOwnAgainAfterTheLastRun) {
+  const OwnHandler handler;
+  {
+    std::optional<StopSignals> first(std::in_place), second(std::in_place);
+    EXPECT_FALSE(handles_mine(SIGUSR1));
+    first.reset();
+    EXPECT_FALSE(handles_mine(SIGUSR1));
+    raise(SIGUSR1);
+    EXPECT_EQ(second->received(), SIGUSR1);
+  }
+  EXPECT_TRUE(handles_mine(SIGUSR1));
+  EXPECT_EQ(StopSignals().received(), 0);  // what stopped earlier runs stops no later one
+
+  // In several threads.
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i)
+    threads.emplace_back([&, i] {
+      TrainOptions options = options_;
+      options.out += std::to_string(i);
+      EXPECT_EQ(train(recipe({"train.epochs=" + std::to_string(5 + 5 * i)}), options).steps, 4 * (5 + 5 * i));
+    });
+  for (std::thread& t : threads) t.join();
+  EXPECT_TRUE(handles_mine(SIGUSR1));
+}
+
+TEST_F(OwnData, SignalsAreLeftAloneOnRequest) {
+  const OwnHandler handler;
+  int64_t left_alone = 0;
+  options_.on_step = [&](int64_t step, Executor&) {
+    left_alone += handles_mine(SIGUSR1);
+    if (step == 2) raise(SIGUSR1);
+  };
+  options_.handle_signals = false;
+  EXPECT_FALSE(train(recipe({"train.epochs=1"}), options_).preempted);
+  EXPECT_EQ(left_alone, 4);
+  options_.handle_signals = true;
+  options_.out += "-stopped";
+  const TrainResult stopped = train(recipe({"train.epochs=1"}), options_);
+  EXPECT_TRUE(stopped.preempted);
+  EXPECT_EQ(stopped.steps, 2);
 }
 
 TEST_F(OwnData, OtherShapesForEvaluationAreRefused) {

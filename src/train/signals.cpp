@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <mutex>
 
 namespace lathe {
 namespace {
@@ -11,6 +12,8 @@ namespace {
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP};
 std::atomic<int> g_received{0};  // a handler can reach only globals
 static_assert(std::atomic<int>::is_always_lock_free);
+std::mutex g_mutex;  // of the rest
+int g_users = 0;     // StopSignals that are alive
 struct sigaction g_saved[std::size(kSignals)];
 
 void handle(int number) {
@@ -21,6 +24,8 @@ void handle(int number) {
 }  // namespace
 
 StopSignals::StopSignals() {
+  const std::lock_guard lock(g_mutex);
+  if (g_users++ > 0) return;
   g_received.store(0);
   struct sigaction action = {};
   action.sa_handler = handle;
@@ -33,6 +38,8 @@ StopSignals::StopSignals() {
 }
 
 StopSignals::~StopSignals() {
+  const std::lock_guard lock(g_mutex);
+  if (--g_users > 0) return;
   for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &g_saved[i], nullptr);
 }
 

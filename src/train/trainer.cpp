@@ -32,6 +32,7 @@ class Trainer {
         monitor_(r),
         account_(
             c_, [this] { return what_is_left(); }, progress_) {
+    if (o.handle_signals) signals_.emplace();
     // All that can fail without a directory comes first: a run that cannot start leaves nothing behind.
     require_device(parse_device_name(r.device.name));
     dataset_ = o.train_data ? own_dataset(r, o.train_data, o.eval_data) : open_dataset(r);
@@ -187,9 +188,8 @@ class Trainer {
       result_.seconds += begin.seconds();
       samples_ += c_.schedule.samples_in(step_ - 1);
       after_step();
-      if (signals_.received() && step_ < c_.schedule.total_steps) {
-        progress_.note(
-            fmt::format("signal {}: checkpoint at step {}; resume with --resume", signals_.received(), step_));
+      if (const int signal = signals_ ? signals_->received() : 0; signal && step_ < c_.schedule.total_steps) {
+        progress_.note(fmt::format("signal {}: checkpoint at step {}; resume with --resume", signal, step_));
         checkpoint();
         result_.preempted = true;
         return;
@@ -385,7 +385,7 @@ class Trainer {
   TrainOptions options_;
   io::PosixFs fs_;
   Progress progress_;
-  StopSignals signals_;
+  std::optional<StopSignals> signals_;
   Monitor monitor_;
   std::optional<RunCheckpoints> files_;
   Dataset dataset_;

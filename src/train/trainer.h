@@ -21,9 +21,13 @@ struct TrainOptions {         // How train() runs.
   bool resume = false;        // go on from the newest valid checkpoint, if there is one
   bool quiet = false;         // no progress on the standard output
   bool measure_peak = false;  // at the end, for the percentage of the device's peak
-  CompileOptions compile;     // passes and device
+  // Signals that ask to stop (SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP) end the run with a checkpoint; the handlers of
+  // the program are away until train() returns. False: all signals are left alone.
+  bool handle_signals = true;
+  CompileOptions compile;  // passes and device
   // Data of one's own (data/arrays.h) instead of the recipe's, whose data.source, path, shape, classes and numbers of
-  // samples they replace. Without `eval_data`, data.validation of `train_data` is held out, or nothing is evaluated.
+  // samples they replace. Without `eval_data`, data.validation of `train_data` is held out, or nothing is evaluated;
+  // `eval_data` alone is a UserError. Labels and numbers to predict are checked as they are read.
   std::shared_ptr<const data::Source> train_data = nullptr, eval_data = nullptr;  // eval_data: may be null
   // Called with the run directory, which is there and locked, before the first step.
   std::function<void(const std::string& out)> on_start = nullptr;
@@ -95,7 +99,8 @@ struct TrainResult {                                    // What train() did.
 };
 
 // UserError and DeviceError as they come; DriverError, with the step, when the device is lost in the middle;
-// Exit::bad_data when losses or gradients stay non-finite.
+// Exit::bad_data when losses or gradients stay non-finite. What a Source or on_step throws comes through as it is.
+// Several threads may train at once, each into a run directory of its own.
 TrainResult train(const Recipe&, const TrainOptions&);
 
 inline constexpr const char* kCheckpointFolder = "checkpoints";  // within a run directory
