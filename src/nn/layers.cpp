@@ -4,7 +4,6 @@
 
 #include "ops/attention.h"
 #include "ops/batch_norm.h"
-#include "ops/clamp.h"
 #include "ops/conv1d.h"
 #include "ops/conv2d.h"
 #include "ops/dropout.h"
@@ -245,7 +244,6 @@ Values recurrent(Net& net, const std::string& name, const std::string& suffix, c
 }
 
 Value activation(const std::string& name, Value x) {
-  if (name == "relu6") return clamp(x, 0, 6);
   if (name == "elu") return elu(x);
   return name == "leaky_relu" ? leaky_relu(x) : unary(name, x);
 }

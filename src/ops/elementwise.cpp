@@ -259,6 +259,10 @@ constexpr ElementwiseRow kRows[] = {
        return {v.dy() * (phi + x * exp(square(x) * -0.5) * kNormalDensity)};
      },
      -3, 3, 0},
+    {"relu6", "x within [0, 6]", 1, In::real, Out::same,
+     [](const S* x) { return x[0].binary(Op::max, x[0].constant(0)).binary(Op::min, x[0].constant(6)); },
+     [](const Vjp& v) -> Values { return {select(strictly_within(v.x[0], 0, 6), v.dy(), constant_like(v.dy(), 0))}; },
+     -4, 9, 0.1},
     {"hard_sigmoid", "x / 6 + 1 / 2 within [0, 1]", 1, In::real, Out::same,
      [](const S* x) { return hard_sigmoid_of(x[0]); },
      [](const Vjp& v) -> Values { return {select(strictly_within(v.x[0], -3, 3), v.dy() / 6.0, constant_like(v.dy(), 0))}; }, -5,

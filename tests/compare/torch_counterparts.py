@@ -271,7 +271,7 @@ COUNTERPARTS = {
     "exp": unary(torch.exp), "ge": binary(torch.ge), "gt": binary(torch.gt), "ne": binary(torch.ne), "expm1": unary(torch.expm1), "floor": unary(torch.floor),
     "gelu": lambda x, a: F.gelu(x[0], approximate="tanh"), "gelu_erf": unary(F.gelu),
     "gelu_slope": lambda x, a: derivative(lambda v: F.gelu(v, approximate="tanh"), x[0], torch.ones_like(x[0])),
-    "hard_sigmoid": lambda x, a: F.relu6(x[0] + 3) / 6, "hard_swish": unary(F.hardswish), "is_finite": unary(torch.isfinite),
+    "relu6": unary(F.relu6), "hard_sigmoid": lambda x, a: F.relu6(x[0] + 3) / 6, "hard_swish": unary(F.hardswish), "is_finite": unary(torch.isfinite),
     "le": binary(torch.le), "log": unary(torch.log), "log1p": unary(torch.log1p), "log_sigmoid": unary(F.logsigmoid),
     "logical_and": binary(torch.logical_and), "logical_not": unary(torch.logical_not), "logical_or": binary(torch.logical_or),
     "lt": binary(torch.lt), "max": binary(torch.maximum), "min": binary(torch.minimum), "mish": unary(F.mish),
