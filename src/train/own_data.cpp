@@ -32,9 +32,11 @@ class Checked final : public data::Source {
   void read(int64_t index, data::SampleSpans fields) const override {
     whole_->read(index, fields);
     if (target_.dtype == DType::i32) {
-      int32_t label = 0;
-      std::memcpy(&label, fields[1].data(), sizeof label);
-      check(label >= 0 && label < classes_, index, label);
+      for (size_t at = 0; at < fields[1].size(); at += sizeof(int32_t)) {
+        int32_t label = 0;
+        std::memcpy(&label, fields[1].data() + at, sizeof label);
+        check(label >= 0 && label < classes_, index, label);
+      }
     } else if (target_.dtype == DType::f32) {
       for (size_t at = 0; at < fields[1].size(); at += sizeof(float)) {
         float v = 0;
