@@ -4,12 +4,12 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 
 #include "base/stopwatch.h"
 #include "io/report.h"
 #include "io/run_lock.h"
 #include "nn/loss.h"
+#include "train/metrics_lines.h"
 #include "train/progress.h"
 #include "train/report_classes.h"
 #include "train/report_cost.h"
@@ -33,6 +33,7 @@ struct Curves {
       norm{"norm", {}, {}};
   std::map<std::string, io::Line> others;  // of evaluation: "rmse", "iou", ...
   double last_step = 0, refused = 0;       // refused: steps so far
+  std::vector<std::string> problems;       // of the file, a sentence each
   bool last_refused = false;               // the last line of a step has a loss or a norm that is no number
 };
 
@@ -40,20 +41,14 @@ Curves read_metrics(const std::string& path) {
   io::PosixFs fs;
   Curves c;
   if (!io::info_at(fs, path)) return c;
-  std::istringstream lines(read_text(fs, path, kMaxMetricsBytes));
-  std::string line;
-  for (int64_t number = 1; std::getline(lines, line); ++number) {
-    const auto j = nlohmann::json::parse(line, nullptr, false);
-    if (j.is_discarded() && lines.eof()) break;  // a killed run tore its last line
-    if (!j.is_object() || !j.contains("step") || !j["step"].is_number())
-      throw UserError(fmt::format("{}:{}: expected an object with a step, as `lathe train` writes them", path, number));
+  const auto read = [&](int64_t step, const nlohmann::json& j, std::string_view) {
     const auto add = [&](io::Line& to, const char* key, double factor = 1) {
       const auto v = j.find(key);
       if (v == j.end() || !v->is_number()) return;
-      to.x.push_back(j["step"].get<double>());
+      to.x.push_back(static_cast<double>(step));
       to.y.push_back(factor * v->get<double>());
     };
-    c.last_step = std::max(c.last_step, j["step"].get<double>());
+    c.last_step = std::max(c.last_step, static_cast<double>(step));
     if (j.contains("skipped") && j["skipped"].is_number()) c.refused = j["skipped"].get<double>();
     if (j.contains("loss") && j.contains("grad_norm")) c.last_refused = j["loss"].is_null() || j["grad_norm"].is_null();
     add(c.loss, "loss");
@@ -67,7 +62,8 @@ Curves read_metrics(const std::string& path) {
         curve.name = key.substr(5);
         add(curve, key.c_str());
       }
-  }
+  };
+  c.problems = each_metrics_line(read_text(fs, path, kMaxMetricsBytes), read).texts(path);
   return c;
 }
 
@@ -230,6 +226,8 @@ io::Report logged(const std::string& run, const Recipe& r, const std::optional<D
   report.title = r.name;
   report.subtitle = fmt::format("{} on {}", r.model.family, r.device.name);
   report.note = note_about_end(run, summary, curves);
+  for (const std::string& problem : curves.problems)
+    report.note += fmt::format("{}{}.", report.note.empty() ? "" : " ", io::readable_text(problem));
   add_facts(report, summary, curves, r, data);
   report.parts.push_back({"Loss", "", io::line_chart({"step", "loss", {curves.loss, curves.eval_loss}}), {}, {}});
   if (report.parts[0].svg.empty()) report.parts[0].missing = "No step with a loss that is a number was logged.";

@@ -247,7 +247,7 @@ TEST(Conv, WinogradSaysWhyItDeclines) {
   EXPECT_NE(winograd_declines(ConvPass::dw, make(1, 8, 8, 64, 64, 3, 3, 1, 1)), "");
   for (const ConvShape& s :
        {make(1, 8, 8, 64, 64, 3, 1), make(1, 8, 8, 64, 64, 3, 3, 2), make(1, 8, 8, 64, 64, 3, 3, 1, 1, 2),
-        make(1, 8, 8, 64, 64, 3, 3, 1, 1, 1, 2), make(1, 8, 8, 64, 10, 3, 3)})
+        make(1, 8, 8, 64, 64, 3, 3, 1, 1, 1, 2), make(1, 8, 8, 64, 10, 3, 3), make(1, 8, 8, 1025, 1024, 3, 3, 1, 1)})
     EXPECT_NE(winograd_declines(ConvPass::forward, s), "") << name(s);
 }
 

@@ -110,6 +110,7 @@ constexpr int64_t kLeastTiles = 16;  // fewer would read the weights from far fo
 constexpr int64_t kTasksPerThread = 4;
 constexpr int64_t kMostColumns = 96;  // of weights transformed at a time: less than two panels
 constexpr int64_t kLeastChannels = 64;
+constexpr int64_t kMostWeights = int64_t{16} << 20;  // floats of the transformed weights, which lie in the workspace
 constexpr int64_t kMaxLanes = 16;
 
 // The convolution of `in` that gives `out`, either pass: x to y, or dy to dx with the taps turned around.
@@ -271,6 +272,8 @@ std::string winograd_declines(ConvPass pass, const ConvShape& s) {
   if (s.groups != 1) return "has no groups";
   if (std::min(s.c, s.o) < kLeastChannels)
     return fmt::format("pays from {} channels on, these are {} and {}", kLeastChannels, s.c, s.o);
+  if (s.c > kMostWeights / kPositions / s.o)
+    return fmt::format("its weights, transformed, would have more than {} MiB", kMostWeights >> 18);
   return "";
 }
 

@@ -106,9 +106,10 @@ void add_chains(DeviceBatch& batch) {
       outer.push_back(b.input(types[i], InputKind::batch, fmt::format("x{}", i)));
       s.inputs.push_back({types[i], -1, 1});
     }
-    for (const Value& y : build(inner)) body.output(y, OutputKind::result, "y");
+    for (const Value& y : build(inner)) body.output(y, OutputKind::result, fmt::format("y{}", y.id()));
     const FusedParams params{kind, std::make_shared<const Graph>(body.finish())};
-    for (const Value& y : b.add(fused_op, outer, make_params(params))) b.output(y, OutputKind::result, "y");
+    for (const Value& y : b.add(fused_op, outer, make_params(params)))
+      b.output(y, OutputKind::result, fmt::format("y{}", y.id()));
     EXPECT_EQ(batch.add(label, b.finish(), sample_inputs(s, 5)), "");
   };
   const auto f32 = [](Shape s) { return TensorType{DType::f32, s}; };
