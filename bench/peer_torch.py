@@ -3,7 +3,7 @@
 
     peer_torch.py WORKLOAD [--mode eager|channels-last|compiled|compiled-channels-last] [--threads N]
 
-The workloads are those of src/train/workload.cpp: same layers, same batch, f32, the optimizer step included, random data
+The workloads are those of src/bench/bench_step.cpp: same layers, same batch, f32, the optimizer step included, random data
 that is there before the clock starts. The compiled modes give forward and backward to torch.compile. Prints one JSON object; ms_per_step is the best of 3 blocks, as in Lathe. Start it
 through bench/step.py, which takes turns with Lathe.
 """

@@ -5,9 +5,10 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 # All folders but the command line as one archive: users link one name, in any order.
-set(folders base ir ops nn passes backend data io plan run train)
-foreach(folder IN LISTS folders)
-  list(APPEND objects $<TARGET_OBJECTS:lathe_${folder}>)
+get_property(libraries GLOBAL PROPERTY LATHE_LIBRARIES)
+list(REMOVE_ITEM libraries lathe_cli)
+foreach(library IN LISTS libraries)
+  list(APPEND objects $<TARGET_OBJECTS:${library}>)
 endforeach()
 add_library(liblathe STATIC ${objects})
 set_target_properties(liblathe PROPERTIES OUTPUT_NAME lathe EXPORT_NAME lathe LINKER_LANGUAGE CXX UNITY_BUILD OFF)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks that includes go down only: a folder of src/ may include itself and what CMakeLists.txt allows it.
 
-The allowed arrows are read from the lathe_folder() lines, so there is one list. Exit code 1 names every violation.
+The allowed arrows are read from the lathe_folder() lines, so there is one list. Rooms within a folder must not include each other in
+a circle. Files have at most 500 lines, folders but src/ops at most 40 files. Exit code 1 names every violation.
 """
 import pathlib
 import re
@@ -55,12 +56,51 @@ for path in sorted((root / "src").rglob("*")):
 for path in sorted((root / "src" / "backend").rglob("*")):
     if path.suffix not in {".h", ".cpp"} or path.parent.name == "backend":
         continue
+    backend = path.relative_to(root / "src" / "backend").parts[0]
     for number, line in enumerate(path.read_text().splitlines(), 1):
         m = re.match(r'\s*#include "backend/(\w+)/', line)
-        if m and m.group(1) not in {path.parent.name, "kernels"}:
-            bad.append(f"{path.relative_to(root)}:{number}: {path.parent.name} must not include {m.group(1)}")
+        if m and m.group(1) not in {backend, "kernels"}:
+            bad.append(f"{path.relative_to(root)}:{number}: {backend} must not include {m.group(1)}")
+# One level deeper: rooms that share a parent include each other in one direction only, without cycles. Files of the parent
+# itself are common ground: tables that know every room, and what all rooms need.
+sources = [p for p in (root / "src").rglob("*") if p.suffix in {".h", ".cpp"} and not p.name.endswith("_test.cpp")]
+rooms = {}  # room -> room that shares its parent -> an include that leads there
+for path in sources:
+    here = path.relative_to(root / "src").parts[:-1]
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        m = re.match(r'\s*#include "([\w/]+)/[^/"]+"', line)
+        there = tuple(m.group(1).split("/")) if m else ()
+        depth = next((i for i, (a, b) in enumerate(zip(here, there)) if a != b), None)
+        if depth:
+            rooms.setdefault(here[: depth + 1], {}).setdefault(there[: depth + 1], f"{path.relative_to(root)}:{number}")
+
+
+def find_cycle(room, path):
+    for to, where in rooms.get(room, {}).items():
+        if to == path[0]:
+            return [where]
+        if to not in path:
+            rest = find_cycle(to, path + [to])
+            if rest:
+                return [where] + rest
+    return None
+
+
+for room in sorted(rooms):
+    cycle = find_cycle(room, [room])
+    if cycle:
+        bad.append(f"src/{'/'.join(room)} includes itself through other rooms: {', '.join(cycle)}")
+folders = {p.parent for p in sources}
+for folder in sorted(folders):
+    count = len([p for p in folder.iterdir() if p.is_file()])
+    if count > 40 and folder != root / "src" / "ops":
+        bad.append(f"{folder.relative_to(root)}: {count} files, at most 40")
+for path in sources:
+    lines = len(path.read_text().splitlines())
+    if lines > 500:
+        bad.append(f"{path.relative_to(root)}: {lines} lines, at most 500")
 
 for line in bad:
     print(line)
-print(f"{len(arrows)} folders, {len(bad)} violations")
+print(f"{len(arrows)} folders, {len(folders)} with their rooms, {len(bad)} violations")
 sys.exit(1 if bad else 0)

@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "data/file.h"
-#include "data/idx.h"
+#include "data/formats/idx.h"
 #include "data/synthetic.h"
 #include "data/text.h"
 

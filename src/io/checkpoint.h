@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "io/file_writer.h"
-#include "io/fs.h"
+#include "io/files/file_writer.h"
+#include "io/files/fs.h"
 #include "io/manifest.h"
 #include "io/safetensors.h"
 

@@ -3,8 +3,8 @@
 #include <random>
 
 #include "io/checkpoint.h"
-#include "io/crash_fs.h"
-#include "io/fault_fs.h"
+#include "io/files/crash_fs.h"
+#include "io/files/fault_fs.h"
 #include "io/test_util.h"
 
 namespace lathe::io {

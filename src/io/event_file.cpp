@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "io/fs.h"
+#include "io/files/fs.h"
 
 namespace lathe::io {
 namespace {

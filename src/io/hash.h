@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "io/fs.h"
+#include "io/files/fs.h"
 
 namespace lathe::io {
 

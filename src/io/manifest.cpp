@@ -4,7 +4,7 @@
 #include <set>
 
 #include "io/checksum.h"
-#include "io/fs.h"
+#include "io/files/fs.h"
 
 namespace lathe::io {
 

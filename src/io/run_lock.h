@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "io/fs.h"
+#include "io/files/fs.h"
 
 namespace lathe::io {
 

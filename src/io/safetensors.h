@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/shape.h"
-#include "io/file_writer.h"
-#include "io/fs.h"
+#include "io/files/file_writer.h"
+#include "io/files/fs.h"
 
 namespace lathe::io {
 

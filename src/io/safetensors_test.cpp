@@ -6,7 +6,7 @@
 #include <cstring>
 #include <random>
 
-#include "io/crash_fs.h"
+#include "io/files/crash_fs.h"
 #include "io/test_util.h"
 
 namespace lathe::io {

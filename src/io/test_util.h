@@ -16,7 +16,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "io/fs.h"
+#include "io/files/fs.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define LATHE_TEST_SANITIZED 1

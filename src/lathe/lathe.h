@@ -76,11 +76,11 @@
 #include "ops/variance.h"
 
 // Networks: layers, model families of one's own.
+#include "nn/families/model.h"
 #include "nn/layers.h"
-#include "nn/model.h"
 
 // Passes of one's own; gradients of ops checked.
-#include "passes/check_gradient.h"
+#include "passes/check/check_gradient.h"
 #include "passes/pass.h"
 
 // Devices and single graphs on them.
@@ -89,35 +89,36 @@
 #include "run/run_graph.h"
 
 // Recipes, data of one's own, plans, training, evaluation, prediction.
+#include "compile/compile.h"
+#include "compile/outside.h"
+#include "compile/targets.h"
 #include "data/arrays.h"
 #include "data/fetch.h"
+#include "loop/lr_find.h"
+#include "loop/profile.h"
+#include "loop/trainer.h"
 #include "plan/certificate.h"
-#include "train/compile.h"
-#include "train/lr_find.h"
-#include "train/memory_curve.h"
-#include "train/outside.h"
-#include "train/predictor.h"
-#include "train/profile.h"
-#include "train/progress.h"
-#include "train/recipe.h"
-#include "train/report.h"
-#include "train/runs.h"
-#include "train/targets.h"
-#include "train/text_writer.h"
-#include "train/trainer.h"
+#include "predict/predict.h"
+#include "predict/predictor.h"
+#include "predict/text_writer.h"
+#include "recipe/recipe.h"
+#include "report/memory_curve.h"
+#include "report/report.h"
+#include "rundir/progress.h"
+#include "rundir/runs.h"
 
 // Checks and measurements: what `lathe selftest` and `lathe bench` show.
 #include "backend/cuda/cuda_measure.h"
 #include "backend/opencl/tune_device.h"
+#include "bench/bench_loader.h"
+#include "bench/bench_step.h"
 #include "run/bench_op.h"
 #include "run/bench_op_gemm.h"
 #include "run/conformance.h"
 #include "run/peak.h"
-#include "train/bench_loader.h"
-#include "train/selftest.h"
-#include "train/workload.h"
+#include "selftest/selftest.h"
 
 // Small helpers of programs.
 #include "base/stopwatch.h"
-#include "io/text_file.h"
-#include "train/words.h"
+#include "io/files/text_file.h"
+#include "recipe/words.h"

@@ -6,7 +6,7 @@
 #include "ir/interpret.h"
 #include "ir/print.h"
 #include "ir/verify.h"
-#include "nn/step.h"
+#include "nn/step/step.h"
 #include "ops/matmul.h"
 #include "ops/reshape.h"
 

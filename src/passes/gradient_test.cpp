@@ -32,7 +32,7 @@
 #include "ops/softmax.h"
 #include "ops/triplet_loss.h"
 #include "passes/autodiff.h"
-#include "passes/check_gradient.h"
+#include "passes/check/check_gradient.h"
 
 namespace lathe {
 namespace {

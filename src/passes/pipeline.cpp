@@ -8,7 +8,7 @@
 #include "passes/dce.h"
 #include "passes/expand.h"
 #include "passes/fold.h"
-#include "passes/fuse.h"
+#include "passes/fuse/fuse.h"
 #include "passes/layout.h"
 #include "passes/pass.h"
 #include "passes/precision.h"

@@ -12,12 +12,12 @@
 #include "ops/matmul.h"
 #include "ops/reduce.h"
 #include "passes/autodiff.h"
+#include "passes/check/random_graph.h"
+#include "passes/check/validate.h"
 #include "passes/dce.h"
 #include "passes/identity.h"
 #include "passes/pass.h"
-#include "passes/random_graph.h"
 #include "passes/test_util.h"
-#include "passes/validate.h"
 
 namespace lathe {
 namespace {

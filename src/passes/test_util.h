@@ -8,9 +8,9 @@
 #include "ir/print.h"
 #include "ir/rewrite.h"
 #include "ops/registry.h"
+#include "passes/check/random_graph.h"
+#include "passes/check/validate.h"
 #include "passes/pass.h"
-#include "passes/random_graph.h"
-#include "passes/validate.h"
 
 namespace lathe {
 

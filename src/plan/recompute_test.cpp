@@ -5,8 +5,8 @@
 #include <ctime>
 
 #include "ir/interpret.h"
+#include "passes/check/random_graph.h"
 #include "passes/pass.h"
-#include "passes/random_graph.h"
 #include "plan/budget.h"
 #include "plan/curve.h"
 #include "plan/shadow.h"

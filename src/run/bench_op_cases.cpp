@@ -1,6 +1,6 @@
-// What `lathe bench op` measures each op on. The shapes are those of the workloads (src/train/workload.cpp) and of
+// What `lathe bench op` measures each op on. The shapes are those of the workloads (src/bench/bench_step.cpp) and of
 // common networks (ResNet-50, GPT-2); ops that only move memory get tensors of 64 MiB.
-#include "backend/cpu/gemm_shapes.h"
+#include "backend/cpu/gemm/gemm_shapes.h"
 #include "ops/arg_max.h"
 #include "ops/attention.h"
 #include "ops/batch_norm.h"

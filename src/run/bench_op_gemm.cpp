@@ -7,8 +7,8 @@
 #include <memory>
 #include <thread>
 
-#include "backend/cpu/gemm.h"
-#include "backend/cpu/gemm_shapes.h"
+#include "backend/cpu/gemm/gemm.h"
+#include "backend/cpu/gemm/gemm_shapes.h"
 #include "backend/cpu/isa.h"
 #include "base/checked.h"
 #include "base/philox.h"

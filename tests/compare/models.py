@@ -40,7 +40,7 @@ class Cnn(nn.Module):
 
     def forward(self, x):
         for i in range(1, self.stages + 1):
-            x = F.max_pool2d(getattr(self, f"conv{i}")(x), 2)  # before the norm, as in src/nn/cnn.cpp
+            x = F.max_pool2d(getattr(self, f"conv{i}")(x), 2)  # before the norm, as in src/nn/families/cnn.cpp
             x = self.activation(getattr(self, f"bn{i}")(x))
         x = self.fc1(x.flatten(1))
         return self.fc2(self.activation(x)) if self.fc2 else x

@@ -4,9 +4,9 @@
 #include <chrono>
 
 #include "backend/cuda/cuda_backend.h"
+#include "recipe/recipe.h"
+#include "selftest/selftest.h"
 #include "sim.h"
-#include "train/recipe.h"
-#include "train/selftest.h"
 
 namespace lathe {
 namespace {

@@ -5,11 +5,11 @@
 #include <cstring>
 
 #include "backend/cuda/cuda_backend.h"
+#include "compile/compile.h"
 #include "plan/plan.h"
 #include "run/executor.h"
+#include "session/state.h"
 #include "sim.h"
-#include "train/compile.h"
-#include "train/state.h"
 
 namespace lathe {
 namespace {

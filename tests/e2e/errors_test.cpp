@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "loop/trainer.h"
 #include "process.h"
-#include "train/trainer.h"
 
 namespace lathe::test {
 namespace {

@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/backend.h"
+#include "loop/trainer.h"
 #include "process.h"
-#include "train/trainer.h"
 
 namespace {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "compile/compile.h"
 #include "process.h"
-#include "train/compile.h"
-#include "train/selftest.h"
+#include "selftest/selftest.h"
 
 namespace lathe::test {
 namespace {

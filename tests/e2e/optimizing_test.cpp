@@ -7,10 +7,10 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "loop/trainer.h"
 #include "nn/optimizers/rules.h"
 #include "process.h"
-#include "train/state.h"
-#include "train/trainer.h"
+#include "session/state.h"
 
 namespace lathe {
 namespace {

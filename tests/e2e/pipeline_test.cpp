@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "backend/opencl/opencl_device.h"
+#include "loop/trainer.h"
 #include "process.h"
-#include "train/trainer.h"
 
 namespace lathe {
 namespace {

@@ -8,12 +8,12 @@
 #include "backend/backend.h"
 #include "ir/interpret.h"
 #include "ir/rewrite.h"
+#include "loop/trainer.h"
 #include "ops/elementwise.h"
-#include "passes/random_graph.h"
+#include "passes/check/random_graph.h"
 #include "process.h"
 #include "run/run_graph.h"
-#include "train/selftest.h"
-#include "train/trainer.h"
+#include "selftest/selftest.h"
 
 namespace lathe {
 namespace {

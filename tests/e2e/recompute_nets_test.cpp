@@ -9,11 +9,11 @@
 #include "backend/backend.h"
 #include "base/philox.h"
 #include "base/stopwatch.h"
+#include "bench/bench_step.h"
 #include "io/hash.h"
+#include "loop/step_inputs.h"
 #include "plan/plan.h"
-#include "train/state.h"
-#include "train/step_inputs.h"
-#include "train/workload.h"
+#include "session/state.h"
 
 namespace lathe::test {
 namespace {

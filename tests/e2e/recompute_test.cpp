@@ -6,9 +6,9 @@
 #include <set>
 
 #include "backend/backend.h"
+#include "loop/trainer.h"
 #include "process.h"
-#include "train/memory_curve.h"
-#include "train/trainer.h"
+#include "report/memory_curve.h"
 
 namespace lathe::test {
 namespace {

@@ -7,10 +7,10 @@
 #include <set>
 
 #include "data/loader.h"
+#include "loop/evaluation.h"
+#include "loop/trainer.h"
 #include "process.h"
-#include "train/evaluation.h"
-#include "train/state.h"
-#include "train/trainer.h"
+#include "session/state.h"
 
 namespace lathe {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "data/csv.h"
-#include "data/csv_rows.h"
+#include "data/formats/csv.h"
+#include "data/formats/csv_rows.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   using namespace lathe;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "data/idx.h"
+#include "data/formats/idx.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   const auto content = std::as_bytes(std::span(bytes, size));

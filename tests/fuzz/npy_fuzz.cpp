@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "data/npy.h"
-#include "data/zip.h"
+#include "data/formats/npy.h"
+#include "data/formats/zip.h"
 
 namespace {
 

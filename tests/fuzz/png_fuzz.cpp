@@ -6,7 +6,7 @@
 #include <span>
 
 #include "base/error.h"
-#include "data/png.h"
+#include "data/formats/png.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   try {

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "train/recipe.h"
+#include "recipe/recipe.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   std::string_view input(reinterpret_cast<const char*>(bytes), size);

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "io/checksum.h"
-#include "train/run_data.h"
+#include "rundir/run_data.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   using namespace lathe;

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "io/crash_fs.h"
+#include "io/files/crash_fs.h"
 #include "io/safetensors.h"
 
 namespace {

@@ -22,13 +22,13 @@
 #include "backend/cuda/cuda_kernels.h"
 #include "backend/kernels/node_calls.h"
 #include "backend/opencl/opencl_kernels.h"
+#include "bench/bench_step.h"
+#include "compile/compile.h"
 #include "ops/registry.h"
 #include "ops/sample.h"
 #include "plan/plan.h"
+#include "selftest/selftest.h"
 #include "sim.h"
-#include "train/compile.h"
-#include "train/selftest.h"
-#include "train/workload.h"
 
 namespace lathe {
 namespace {

@@ -70,10 +70,12 @@ std::unique_ptr<Kernel> bind(Device& device, const Site& site, const KernelArgs&
   const int64_t out_h = kGrad ? g.in_h : g.out_h, out_w = kGrad ? g.in_w : g.out_w;
   const int64_t in_h = kGrad ? g.out_h : g.in_h, in_w = kGrad ? g.out_w : g.in_w;
   const auto range_h = [=](int64_t o) {
-    return kGrad ? covering_windows(o, g.kernel_h, g.stride_h, g.pad_top, in_h) : window_inputs(o, g.kernel_h, g.stride_h, g.pad_top, in_h);
+    return kGrad ? covering_windows(o, g.kernel_h, g.stride_h, g.pad_top, in_h)
+                 : window_inputs(o, g.kernel_h, g.stride_h, g.pad_top, in_h);
   };
   const auto range_w = [=](int64_t o) {
-    return kGrad ? covering_windows(o, g.kernel_w, g.stride_w, g.pad_left, in_w) : window_inputs(o, g.kernel_w, g.stride_w, g.pad_left, in_w);
+    return kGrad ? covering_windows(o, g.kernel_w, g.stride_w, g.pad_left, in_w)
+                 : window_inputs(o, g.kernel_w, g.stride_w, g.pad_left, in_w);
   };
   const auto make = [&](auto t) {
     using T = decltype(t);
@@ -82,7 +84,8 @@ std::unique_ptr<Kernel> bind(Device& device, const Site& site, const KernelArgs&
         const T* image = x + row / out_h * in_h * in_w * g.channels;
         const Range rows = range_h(row % out_h);
         for (int64_t j = 0; j < out_w; ++j)
-          sum_box(y + (row * out_w + j) * g.channels, image, in_w, g.channels, rows, range_w(j), static_cast<T>(weight));
+          sum_box(y + (row * out_w + j) * g.channels, image, in_w, g.channels, rows, range_w(j),
+                  static_cast<T>(weight));
       });
     });
   };

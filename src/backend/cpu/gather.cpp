@@ -6,7 +6,7 @@
 
 #include "backend/cpu/families.h"
 #include "backend/cpu/host_kernel.h"
-#include "backend/cpu/loop_ops.h"
+#include "backend/cpu/loop/loop_ops.h"
 #include "base/checked.h"
 
 namespace lathe::cpu {

@@ -125,7 +125,8 @@ HWY_INLINE void backward_whole(T* dx, const T* dy, const T* x, int64_t row, int6
 // every element of dx once instead.
 template <class T>
 void backward(const PoolGeometry& g, T* dx, const T* dy, const T* x, int64_t c0, int64_t c1) {
-  const bool tiles = g.kernel_h == g.stride_h && g.kernel_w == g.stride_w && g.out_h * g.stride_h == g.in_h && g.out_w * g.stride_w == g.in_w;
+  const bool tiles = g.kernel_h == g.stride_h && g.kernel_w == g.stride_w && g.out_h * g.stride_h == g.in_h &&
+                     g.out_w * g.stride_w == g.in_w;
   const bool fast = tiles && g.kernel_h == 2 && g.kernel_w == 2;
   if (!fast)
     for (int64_t i = 0; i < g.in_h * g.in_w; ++i) std::fill(dx + i * g.channels + c0, dx + i * g.channels + c1, T{0});
@@ -195,8 +196,12 @@ HWY_EXPORT(backward_f64);
 
 constexpr int64_t kChannelStrip = 64;
 
-void forward(const PoolGeometry& g, float* y, const float* x, int64_t oh) { HWY_DYNAMIC_DISPATCH(forward_f32)(g, y, x, oh); }
-void forward(const PoolGeometry& g, double* y, const double* x, int64_t oh) { HWY_DYNAMIC_DISPATCH(forward_f64)(g, y, x, oh); }
+void forward(const PoolGeometry& g, float* y, const float* x, int64_t oh) {
+  HWY_DYNAMIC_DISPATCH(forward_f32)(g, y, x, oh);
+}
+void forward(const PoolGeometry& g, double* y, const double* x, int64_t oh) {
+  HWY_DYNAMIC_DISPATCH(forward_f64)(g, y, x, oh);
+}
 void pick(const PoolGeometry& g, float* y, const float* t, const float* x, int64_t oh) {
   HWY_DYNAMIC_DISPATCH(pick_f32)(g, y, t, x, oh);
 }
@@ -222,7 +227,8 @@ std::unique_ptr<Kernel> bind_forward(Device& device, const Site& site, const Ker
   return dispatch_float(site.in[0].dtype, [&](auto t) {
     using T = decltype(t);
     return host_kernel([=, &pool = host.pool, y = host.y<T>(), x = host.x<T>(0)] {
-      pool.run(g.batch * g.out_h, [&](int64_t row) { forward(g, y + row / g.out_h * out, x + row / g.out_h * in, row % g.out_h); });
+      pool.run(g.batch * g.out_h,
+               [&](int64_t row) { forward(g, y + row / g.out_h * out, x + row / g.out_h * in, row % g.out_h); });
     });
   });
 }
@@ -245,7 +251,8 @@ std::unique_ptr<Kernel> bind_pick(Device& device, const Site& site, const Kernel
 std::unique_ptr<Kernel> bind_backward(Device& device, const Site& site, const KernelArgs& args) {
   const HostArgs host(device, args);
   const PoolGeometry g = pool_geometry("max_pool_grad", site.in[1].shape, site.node.get<PoolParams>());
-  const int64_t in = g.in_h * g.in_w * g.channels, out = g.out_h * g.out_w * g.channels, strips = ceil_div(g.channels, kChannelStrip);
+  const int64_t in = g.in_h * g.in_w * g.channels, out = g.out_h * g.out_w * g.channels,
+                strips = ceil_div(g.channels, kChannelStrip);
   return dispatch_float(site.in[0].dtype, [&](auto t) {
     using T = decltype(t);
     return host_kernel([=, &pool = host.pool, dx = host.y<T>(), dy = host.x<T>(0), x = host.x<T>(1)] {

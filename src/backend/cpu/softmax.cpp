@@ -37,7 +37,8 @@ void softmax_row(float* y, const float* x, int64_t n) {
 void log_softmax_row(float* y, const float* x, int64_t n) {
   const RowTag d;
   const float top = max_f32(x, n), log_sum = static_cast<float>(std::log(exp_sum(x, n, top)));
-  map_row(n, [&](auto at) HWY_ATTR { at.store(hn::Sub(hn::Sub(at.load(x), hn::Set(d, top)), hn::Set(d, log_sum)), y); });
+  map_row(n,
+          [&](auto at) HWY_ATTR { at.store(hn::Sub(hn::Sub(at.load(x), hn::Set(d, top)), hn::Set(d, log_sum)), y); });
 }
 
 void softmax_grad_row(float* dx, const float* dy, const float* y, int64_t n) {
@@ -49,8 +50,8 @@ void softmax_grad_row(float* dx, const float* dy, const float* y, int64_t n) {
 void log_softmax_grad_row(float* dx, const float* dy, const float* y, int64_t n) {
   const RowTag d;
   const float sum = static_cast<float>(sum_row(n, [&](auto at) HWY_ATTR { return at.load(dy); }));
-  map_row(n, [&](auto at)
-                 HWY_ATTR { at.store(hn::NegMulAdd(exp_f32(d, at.load(y)), hn::Set(d, sum), at.load(dy)), dx); });
+  map_row(n,
+          [&](auto at) HWY_ATTR { at.store(hn::NegMulAdd(exp_f32(d, at.load(y)), hn::Set(d, sum), at.load(dy)), dx); });
 }
 
 float cross_entropy_row(const float* x, int64_t n, int64_t label, double smoothing) {

@@ -1,6 +1,5 @@
 #include "backend/kernels/conv2d_calls.h"
 
-
 #include "backend/conv_phase.h"
 #include "base/checked.h"
 

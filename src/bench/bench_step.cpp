@@ -1,0 +1,193 @@
+#include "bench/bench_step.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "backend/backend.h"
+#include "base/philox.h"
+#include "base/process_age.h"
+#include "base/stopwatch.h"
+#include "loop/trainer.h"
+#include "plan/plan.h"
+#include "run/peak.h"
+#include "session/state.h"
+
+namespace lathe {
+namespace {
+
+StepConfig image_config(const char* family) {
+  StepConfig c;
+  c.model.family = family;
+  c.model.batch_norm = false;
+  c.model.channels = {32, 64};
+  c.optimizer = {.name = "sgd", .momentum = 0.9};
+  c.at_gradient = true;
+  return c;
+}
+
+StepConfig resnet_config(int64_t depth, const char* stem, int64_t classes) {
+  StepConfig c = image_config("resnet");
+  c.model.depth = depth;
+  c.model.stem = stem;
+  c.model.classes = classes;
+  return c;
+}
+
+StepConfig gpt_config(int64_t vocab, int64_t positions, int64_t width, int64_t heads, int64_t layers) {
+  StepConfig c;
+  c.model.family = "gpt";
+  c.model.classes = vocab;
+  c.model.sequence = positions;
+  c.model.width = width;
+  c.model.heads = heads;
+  c.model.layers = layers;
+  c.optimizer = {.name = "adamw", .weight_decay = 0.01};
+  c.at_gradient = true;
+  return c;
+}
+
+// Any bytes will do for speed, but tokens and labels must be in range.
+void fill_inputs(Executor& e, const Workload& w) {
+  for (const Port& p : e.set().programs[0].inputs) {
+    if (is_state(p.kind)) continue;
+    std::byte* at = e.staging(0, p.name);
+    const CounterRng rng(1, 2, 3, 4);
+    if (p.type.dtype == DType::i32) {
+      auto* v = reinterpret_cast<int32_t*>(at);
+      for (int64_t i = 0; i < p.type.numel(); ++i)
+        v[i] = static_cast<int32_t>(rng.below(static_cast<uint64_t>(i), static_cast<uint64_t>(w.config.model.classes)));
+    } else if (p.type.dtype == DType::u8) {
+      for (int64_t i = 0; i < p.type.numel(); ++i)
+        at[i] = static_cast<std::byte>(rng.below(static_cast<uint64_t>(i), 256));
+    } else if (p.name == "index") {
+      auto* v = reinterpret_cast<int64_t*>(at);
+      for (int64_t i = 0; i < p.type.numel(); ++i) v[i] = i;
+    }
+  }
+  const int64_t terms = w.sample.dtype == DType::i32 ? w.sample.numel() : 1;
+  stage_step_inputs(e, 0, 1, 0, 1e-3, 1.0 / static_cast<double>(w.batch * terms));
+}
+
+}  // namespace
+
+const std::vector<Workload>& workloads() {
+  static const std::vector<Workload> list{
+      {"mlp", "784-512-512-10, batch 128, SGD with momentum", image_config("mlp"), {DType::u8, {28, 28, 1}}, 128, 200},
+      {"cnn",
+       "conv32-conv64-fc128 on 28x28, batch 128, SGD with momentum",
+       image_config("cnn"),
+       {DType::u8, {28, 28, 1}},
+       128,
+       40},
+      {"resnet18-cifar",
+       "ResNet-18 with the stem for small images, 32x32x3, batch 64, SGD with momentum",
+       resnet_config(18, "small", 10),
+       {DType::u8, {32, 32, 3}},
+       64,
+       4},
+      {"resnet50",
+       "ResNet-50 on 224x224x3, batch 16, SGD with momentum",
+       resnet_config(50, "imagenet", 1000),
+       {DType::u8, {224, 224, 3}},
+       16,
+       2},
+      {"gpt-tiny",
+       "2 layers, 128 wide, 64 tokens, batch 8, AdamW",
+       gpt_config(256, 64, 128, 4, 2),
+       {DType::i32, {64}},
+       8,
+       40},
+      {"gpt-mini",
+       "6 layers, 384 wide, 256 tokens, batch 8, AdamW",
+       gpt_config(256, 256, 384, 6, 6),
+       {DType::i32, {256}},
+       8,
+       4},
+      {"gpt2-124m",
+       "12 layers, 768 wide, 64 tokens, batch 4, AdamW",
+       gpt_config(50257, 1024, 768, 12, 12),
+       {DType::i32, {64}},
+       4,
+       2},
+  };
+  return list;
+}
+
+const Workload& find_workload(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const Workload& w : workloads()) {
+    if (w.name == name) return w;
+    names.push_back(w.name);
+  }
+  throw UserError(fmt::format("bench step: expected one of {}, got \"{}\"", fmt::join(names, ", "), name), Exit::usage);
+}
+
+StepBench bench_step(const Workload& w, const std::string& device_name, int threads, bool profile, int64_t budget) {
+  const DeviceName device = parse_device_name(device_name);
+  const Backend& backend = find_backend(device.backend);
+  const DeviceOptions options{device.index, threads};
+  const Target target = backend.target(options);
+  Step step = train_step(w.config, w.sample, w.batch);
+  std::vector<Graph> graphs;
+  graphs.push_back(run_pipeline(std::move(step.graph), {target},
+                                {.disabled = {}, .stop_after = "", .verify = false, .on_pass = {}}));
+  Executor e(plan(std::move(graphs), target, backend.kernels(), {.allow_fallback = false, .budget = budget}),
+             backend.open(options), {.slots = 1, .snapshot = false});
+  initialize_state(e, step.state, 1);
+  fill_inputs(e, w);
+  const auto one = [&] {
+    e.stage(0, 0);
+    e.run(0, 0);
+  };
+  StepBench out;
+  out.start_to_step1_s = process_age();
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  out.start_system_s = static_cast<double>(usage.ru_stime.tv_sec) + 1e-6 * static_cast<double>(usage.ru_stime.tv_usec);
+  one();
+  e.synchronize();
+  out.first_step_s = process_age() - out.start_to_step1_s;
+  one();
+  e.synchronize();
+  out.ms_per_step = 1e30;
+  for (int block = 0; block < 3; ++block) {
+    const Stopwatch begin;
+    for (int i = 0; i < w.steps; ++i) one();
+    e.synchronize();
+    out.ms_per_step = std::min(out.ms_per_step, 1e3 * begin.seconds() / w.steps);
+  }
+  double computed_flops = 0;
+  for (const Launch& l : e.set().programs[0].launches) {
+    out.gflop += l.cost.flops / 1e9;
+    computed_flops += l.flops();
+  }
+  out.gflops = out.gflop / (out.ms_per_step / 1e3);
+  out.arena_bytes = e.set().arena_bytes;
+  out.recomputed = recomputed(e.set().programs[0]);
+  getrusage(RUSAGE_SELF, &usage);
+  out.peak_rss_mb = static_cast<double>(usage.ru_maxrss) / 1024;
+  if (profile) {
+    std::vector<double> best = e.profile(0, 0);
+    for (int i = 0; i < 4; ++i) {
+      const auto again = e.profile(0, 0);
+      for (size_t k = 0; k < best.size(); ++k) best[k] = std::min(best[k], again[k]);
+    }
+    for (size_t k = 0; k < best.size(); ++k) {
+      const Launch& l = e.set().programs[0].launches[k];
+      out.launches.push_back(
+          {std::string(l.candidate.name), std::string(l.node.op->name()), l.node.origin, best[k], l.cost});
+      out.launches.back().cost.flops = l.flops();
+    }
+  }
+  // A busy moment may have been chosen for the peak: nothing is faster than it.
+  const double computed = computed_flops / (out.ms_per_step / 1e3);
+  double peak = std::max(computed, measure_peak(backend, options).flops_per_second);
+  for (const auto& l : out.launches)
+    if (l.seconds > 0) peak = std::max(peak, l.cost.flops / l.seconds);
+  out.percent_of_peak = 100 * computed / peak;
+  return out;
+}
+
+}  // namespace lathe

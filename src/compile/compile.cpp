@@ -1,0 +1,390 @@
+#include "compile/compile.h"
+
+#include <algorithm>
+
+#include "backend/backend.h"
+#include "base/checked.h"
+#include "base/stopwatch.h"
+#include "nn/step/loss.h"
+#include "plan/arena.h"
+#include "plan/plan.h"
+#include "recipe/recipe_errors.h"
+#include "recipe/recipe_keys.h"
+
+namespace lathe {
+
+int64_t TrainSchedule::batches_in(int64_t step) const { return std::min(accumulate, batches - first_batch(step)); }
+
+int64_t TrainSchedule::samples_in(int64_t step) const {
+  const int64_t first = first_batch(step) * batch;
+  return std::min(samples - first, batches_in(step) * batch);
+}
+
+TrainSchedule train_schedule(const Recipe& r, int64_t samples) {
+  TrainSchedule s;
+  if (r.train.batch_size > samples)
+    throw_recipe_error(
+        r, {"train.batch_size", "data.train_samples"},
+        fmt::format("expected at most {} (the number of training samples), got {}", samples, r.train.batch_size));
+  s.batch = r.train.batch_size;
+  s.accumulate = r.train.accumulate;
+  s.samples = samples;
+  s.batches = ceil_div(samples, s.batch);
+  s.steps_per_epoch = ceil_div(s.batches, s.accumulate);
+  s.total_steps = r.train.steps > 0 ? r.train.steps : checked_mul(r.train.epochs, s.steps_per_epoch, "train.epochs");
+  return s;
+}
+
+namespace {
+
+Loss loss_of(std::string_view name) {
+  const LossRule* rule = find_loss(name);
+  return rule ? rule->loss : Loss::own;
+}
+
+}  // namespace
+
+StepConfig step_config(const Recipe& r, const DataSpec& data) {
+  StepConfig c;
+  c.task = task_of(r);
+  c.model = {.family = r.model.family,
+             .classes = outputs_of(r, data.classes),
+             .hidden = r.model.hidden,
+             .channels = r.model.channels,
+             .dense = r.model.dense,
+             .dropout = r.model.dropout,
+             .batch_norm = r.model.batch_norm,
+             .activation = r.model.activation,
+             .layers = r.model.layers.count,
+             .layer_list = r.model.layers.list,
+             .heads = r.model.heads,
+             .width = r.model.width,
+             .sequence = r.model.sequence,
+             .tokens = r.model.tokens,
+             .padding = r.model.padding,
+             .vocab = r.model.vocab,
+             .depth = r.model.depth,
+             .stem = r.model.stem,
+             .zero_init = r.model.zero_init,
+             .scale = r.model.scale,
+             .variant = r.model.variant,
+             .patch = r.model.patch,
+             .pool = r.model.pool,
+             .cell = r.model.cell,
+             .feed_forward = r.model.feed_forward,
+             .norm = r.model.norm,
+             .positions = r.model.positions,
+             .rotary_base = r.model.rotary_base,
+             .mlp = r.model.mlp,
+             .kv_heads = r.model.kv_heads,
+             .bias = r.model.bias,
+             .tied = r.model.tied,
+             .pixels = c.task == Task::segment || c.task == Task::restore,
+             .mean = r.data.normalize.mean,
+             .std = r.data.normalize.std};
+  c.optimizer = {.name = r.optimizer.name,
+                 .momentum = r.optimizer.momentum,
+                 .nesterov = r.optimizer.nesterov,
+                 .beta1 = r.optimizer.beta1,
+                 .beta2 = r.optimizer.beta2,
+                 .eps = r.optimizer.eps,
+                 .weight_decay = r.optimizer.weight_decay,
+                 .centered = r.optimizer.centered,
+                 .decay_rate = r.optimizer.decay_rate,
+                 .trust = r.optimizer.trust,
+                 .lookahead = r.optimizer.lookahead};
+  for (const GroupRecipe& g : r.optimizer.groups)
+    c.optimizer.groups.push_back({g.match, g.lr_scale, g.weight_decay, g.frozen});
+  c.average = r.train.ema > 0 || r.train.swa_from > 0;
+  c.sam = r.train.sam;
+  c.loss = loss_of(r.train.loss);
+  c.focal_gamma = r.train.focal_gamma;
+  c.huber_delta = r.train.huber_delta;
+  c.margin = r.train.margin;
+  c.label_smoothing = r.train.label_smoothing;
+  c.clip_norm = r.train.clip_norm;
+  c.clip_value = r.train.clip_value;
+  const bool f16 = r.train.precision == "f16";
+  if (f16) {
+    c.gradient_scale = r.train.loss_scale;
+    c.scale_growth = r.train.loss_scale_growth;
+  }
+  const bool may_update_early = r.train.clip_norm == 0 && r.train.accumulate == 1 && r.train.on_nan == "stop" && !f16;
+  c.at_gradient = r.train.update == "at_gradient" || (r.train.update == "auto" && may_update_early);
+  return c;
+}
+
+DType precision_of(const Recipe& r) { return parse_dtype(r.train.precision).value(); }
+
+data::LoaderConfig loader_config(const Recipe& r) {
+  data::LoaderConfig l;
+  l.seed = static_cast<uint64_t>(r.seed);
+  l.batch = r.train.batch_size;
+  l.augment = {.flip = r.data.augment.flip,
+               .crop = r.data.augment.crop,
+               .rotate = r.data.augment.rotate,
+               .cutout = r.data.augment.cutout};
+  l.threads = static_cast<int>(r.data.threads);
+  return l;
+}
+
+int64_t eval_batch_of(const Recipe& r, const DataSpec& data) {
+  const int64_t wanted = r.train.eval_batch > 0 ? r.train.eval_batch : r.train.batch_size;
+  return std::min(wanted, data.eval);
+}
+
+RunMemory Compiled::memory() const {
+  RunMemory m = run_memory(set, target, executor);
+  if (schedule.batch > 0) m.loader = data::loader_scratch_bytes(loader, data.sample);
+  m.data = data.resident_bytes;
+  return m;
+}
+
+size_t Compiled::program(std::string_view name) const {
+  const Program* p = set.find(name);
+  LATHE_CHECK(p, "no Program {}", name);
+  return static_cast<size_t>(p - set.programs.data());
+}
+
+namespace {
+
+void check_groups(const Recipe& r, const StepConfig& c, const TensorType& sample) {
+  if (c.optimizer.groups.empty()) return;
+  const std::vector<std::string> names = parameter_names(c, sample);
+  if (const auto useless = find_useless_pattern(c.optimizer.groups, names))
+    throw_recipe_error(r, {"optimizer.groups"}, fmt::format("group {}: {}", useless->group, useless->reason));
+  const auto is_frozen = [&](const std::string& name) {
+    const ParamGroup* group = find_group(c.optimizer.groups, name);
+    return group && group->frozen;
+  };
+  if (std::ranges::all_of(names, is_frozen))
+    throw_recipe_error(r, {"optimizer.groups"}, "every parameter is frozen; nothing is left to train");
+}
+
+}  // namespace
+
+std::vector<Step> build_steps(const Recipe& r, const DataSpec& data, const CompileOptions& o) {
+  const StepConfig c = step_config(r, data);
+  if (takes_tokens(r) != (data.sample.dtype == DType::i32))
+    throw_recipe_error(r, {"model.family", "data.source"},
+                       fmt::format("\"{}\" takes {}, data.source \"{}\" gives {}", c.model.family,
+                                   takes_tokens(r) ? "tokens" : "images", r.data.source, to_string(data.sample)));
+  check_groups(r, c, data.sample);
+  std::vector<Step> steps;
+  const auto add = [&](Step s, std::string name) {
+    s.graph.name = std::move(name);
+    steps.push_back(std::move(s));
+  };
+  if (o.train) {
+    const TrainSchedule s = train_schedule(r, data.train);
+    const int64_t tail = s.samples % s.batch;
+    const bool accumulates = s.accumulate > 1;
+    const auto make = accumulates ? accumulate_step : train_step;
+    const std::string name = accumulates ? "accumulate" : "train";
+    add(make(c, data.sample, s.batch), name);
+    if (tail > 0) add(make(c, data.sample, tail), name + "_tail");
+    if (accumulates) add(update_step(c, data.sample), "update");
+  }
+  if (o.eval && data.eval > 0) {
+    const int64_t batch = eval_batch_of(r, data);
+    add(eval_step(c, data.sample, batch), "eval");
+    if (data.eval % batch > 0) add(eval_step(c, data.sample, data.eval % batch), "eval_tail");
+  }
+  if (o.predict > 0) add(predict_step(c, data.sample, o.predict), "predict");
+  return steps;
+}
+
+namespace {
+
+// Bytes that must fit into the device's memory: all, where that is the host's.
+int64_t device_bytes(const Target& target, const RunMemory& m) {
+  return target.host_memory ? m.total() : m.arena + m.device_staging;
+}
+
+void check_fits(const Compiled& c, int64_t free_memory) {
+  const RunMemory m = c.memory();
+  const auto text = [&] {
+    return fmt::format("the run allocates {} (arena {}, staging {}, metrics {}, snapshot {}, loader {}, data set {})",
+                       m.total(), m.arena, m.host_staging + m.device_staging, m.metrics, m.snapshot, m.loader, m.data);
+  };
+  if (const int64_t budget = c.recipe.memory.budget.bytes; budget > 0 && m.total() > budget)
+    throw DeviceError(fmt::format("memory.budget: {} bytes are available, {}", budget, text()));
+  if (device_bytes(c.target, m) > c.target.memory)
+    throw DeviceError(fmt::format("{} has {} bytes of memory, the run needs {} there (arena {}, staging {})",
+                                  c.target.name, c.target.memory, device_bytes(c.target, m), m.arena,
+                                  device_bytes(c.target, m) - m.arena));
+  if (free_memory > 0 && device_bytes(c.target, m) > free_memory)
+    throw DeviceError(
+        fmt::format("{}: {} of its {} bytes of memory are free, the run needs {} there (arena {}, staging "
+                    "{})",
+                    c.recipe.device.name, free_memory, c.target.memory, device_bytes(c.target, m), m.arena,
+                    device_bytes(c.target, m) - m.arena));
+}
+
+bool is_evaluation(const Graph& g) { return g.name == "eval" || g.name == "eval_tail"; }
+
+// The same graphs, but evaluation in batches of `samples`.
+std::vector<Graph> with_eval_batch(const Compiled& c, std::vector<Graph> graphs, const CompileOptions& o,
+                                   int64_t samples) {
+  std::erase_if(graphs, is_evaluation);
+  CompileOptions eval_only = o;
+  eval_only.train = false;
+  eval_only.predict = 0;
+  Recipe r = c.recipe;
+  r.train.eval_batch = samples;
+  for (Step& s : build_steps(r, c.data, eval_only))
+    graphs.push_back(run_pipeline(std::move(s.graph), {c.target, precision_of(r)}, o.passes));
+  return graphs;
+}
+
+// `c` is planned without a budget and allocates more than there is. Evaluation gives way first: it needs no large
+// batches, and cannot be made smaller otherwise, for it keeps nothing that could be computed again. Then training steps
+// compute results again.
+void fit_budget(Compiled& c, std::vector<Graph> graphs, const Target& roomy, const Backend& backend,
+                const CompileOptions& o) {
+  const int64_t budget = c.recipe.memory.budget.bytes, before = c.memory().total();
+  // The accuracy of embeddings is that within a batch: another size would give other numbers.
+  if (o.eval && c.data.eval > 0 && c.eval_batch > 1 && !learns_embedding(c.recipe.train.loss)) {
+    const auto scratch = [&](bool evaluation_alone) {
+      int64_t most = 0;
+      for (const Program& p : c.set.programs)
+        if (!evaluation_alone || is_evaluation(p.graph)) most = std::max(most, p.memory.scratch);
+      return most;
+    };
+    // Staging has room for a batch of training anyway.
+    c.eval_batch = std::max<int64_t>(1, std::min(c.eval_batch, c.recipe.train.batch_size));
+    for (;; c.eval_batch = ceil_div(c.eval_batch, 2)) {
+      graphs = with_eval_batch(c, std::move(graphs), o, c.eval_batch);
+      c.set = plan(graphs, roomy, backend.kernels());
+      if (c.eval_batch == 1 || c.memory().total() - scratch(false) + scratch(true) <= budget) break;
+    }
+  }
+  const int64_t total = c.memory().total();
+  if (total <= budget || !o.recompute) return;
+  // Only the arena depends on the plan.
+  const int64_t rest = total - c.set.arena_bytes;
+  PlanOptions options;
+  options.budget = std::max<int64_t>(1, budget - rest);
+  try {
+    c.set = plan(std::move(graphs), c.target, backend.kernels(), options);
+  } catch (const BudgetError& e) {
+    const int64_t smallest = e.smallest() + rest;
+    std::string text = fmt::format(
+        "memory.budget: {} bytes ({}) are available, the run allocates {} ({}); the smallest budget that can be met is "
+        "{} ({}), {} ({}) of them outside of the arena",
+        budget, bytes_text(budget), before, bytes_text(before), smallest, bytes_text(smallest), rest, bytes_text(rest));
+    if (budget > rest) text += fmt::format("; {}", e.what());  // what stands in the way in the arena
+    throw DeviceError(text);
+  }
+}
+
+Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileOptions& o) {
+  const DeviceName device = parse_device_name(r.device.name);
+  const Backend& backend = find_backend(o.target ? o.target->backend : device.backend);
+  Compiled out;
+  out.recipe = r;
+  if (r.device.name == "auto") {
+    out.recipe.device.name = auto_device();
+    if (out.recipe.device.name != "cpu") out.recipe.device.threads = 0;  // means something for the cpu alone
+  }
+  out.data = data;
+  out.config = step_config(r, data);
+  out.target =
+      o.target ? planned_target(*o.target) : backend.target({device.index, static_cast<int>(r.device.threads)});
+  if (o.device_memory > 0) out.target.memory = o.device_memory;
+  out.target.largest_allocation = std::min(out.target.largest_allocation, out.target.memory);
+  // A driver that must be started to be asked is no part of planning.
+  const Stopwatch start;
+  if (o.train) out.schedule = train_schedule(r, data.train);
+  // One more slot than batches prepared ahead: the one that is being computed with; two for evaluation.
+  out.executor.slots = static_cast<int>(r.data.prefetch) + 1 + 2;
+  out.executor.snapshot = o.train;
+  if (o.train && !out.target.host_memory) out.executor.ahead = kRunsAhead;
+  out.loader = loader_config(r);
+  out.eval_batch = eval_batch_of(r, data);
+  if (o.eval && data.eval > 0 && learns_embedding(r.train.loss)) {
+    int64_t better = out.eval_batch;
+    while (data.eval % better == 1) ++better;
+    LATHE_USER_CHECK(better == out.eval_batch,
+                     "train.eval_batch: {} leaves a single one of {} test samples for the last batch, which has no "
+                     "neighbour there to be compared with; {} does not",
+                     out.eval_batch, data.eval, better);
+  }
+  std::vector<Graph> graphs;
+  for (Step& s : build_steps(r, data, o)) {
+    for (StateSpec& spec : s.state)
+      if (std::ranges::find(out.state, spec.name, &StateSpec::name) == out.state.end())
+        out.state.push_back(std::move(spec));
+    graphs.push_back(run_pipeline(std::move(s.graph), {out.target, precision_of(r)}, o.passes,
+                                  graphs.empty() ? &out.passes : nullptr));
+  }
+  const int64_t budget = r.memory.budget.bytes;
+  Target roomy = out.target;
+  if (budget > 0) roomy.memory = Target().memory;
+  out.set = plan(graphs, roomy, backend.kernels());
+  if (budget > 0 && out.memory().total() > budget) fit_budget(out, std::move(graphs), roomy, backend, o);
+  check_fits(out, o.free_memory);
+  out.seconds = start.seconds();
+  return out;
+}
+
+// The largest value of a batch key below `too_large` with which the recipe fits, by planning again; 0: none. `last` is
+// the reason why the smallest one tried did not.
+template <class Set>
+int64_t largest_fitting(const Recipe& recipe, const DataSpec& data, const CompileOptions& o, int64_t too_large,
+                        std::string& last, Set&& set) {
+  int64_t fits = 0;
+  while (too_large - fits > std::max<int64_t>(1, fits / 16)) {
+    const int64_t middle = (fits + too_large) / 2;
+    Recipe r = recipe;
+    set(r, middle);
+    try {
+      compile_or_refuse(r, data, o);
+      fits = middle;
+    } catch (const Error& e) {
+      if (e.exit_code() != Exit::os_error) throw;
+      last = e.what();
+      too_large = middle;
+    }
+  }
+  return fits;
+}
+
+// Which batch would fit: that of evaluation alone, if it is the one that does not, else that of training.
+// `why` the recipe itself does not.
+std::string fitting_batch(const Recipe& r, const DataSpec& data, const CompileOptions& o, const std::string& why) {
+  std::string last;
+  if (const int64_t eval = eval_batch_of(r, data); eval > 1) {
+    const int64_t fits = largest_fitting(r, data, o, eval, last, [](Recipe& c, int64_t n) { c.train.eval_batch = n; });
+    if (fits > 0) return fmt::format("train.eval_batch = {} fits", fits);
+  }
+  const int64_t batch = r.train.batch_size;
+  const int64_t fits = largest_fitting(r, data, o, batch, last, [&](Recipe& c, int64_t n) {
+    c.train.batch_size = n;
+    c.train.eval_batch = std::min(eval_batch_of(r, data), n);
+  });
+  if (fits == 0)
+    return last == why || last.empty() ? "no batch is small enough"
+                                       : fmt::format("no batch is small enough: with train.batch_size = 1, {}", last);
+  const int64_t parts = ceil_div(batch, fits);
+  std::string text = fmt::format("train.batch_size = {0} fits (with train.eval_batch of at most {0})", fits);
+  if (batch % parts == 0)
+    text += fmt::format("; train.batch_size = {} with train.accumulate = {} keeps {} samples in a step", batch / parts,
+                        checked_mul(r.train.accumulate, parts, "train.accumulate"), batch * r.train.accumulate);
+  return text;
+}
+
+}  // namespace
+
+Compiled compile(const Recipe& r, const DataSpec& data, const CompileOptions& o) {
+  try {
+    return compile_or_refuse(r, data, o);
+  } catch (const Error& e) {
+    if (e.exit_code() != Exit::os_error || !o.train) throw;
+    CompileOptions plain = o;
+    plain.recompute = false;  // quick, and what fits without fits with it
+    throw DeviceError(fmt::format("{}\n  what fits: {}", e.what(), fitting_batch(r, data, plain, e.what())));
+  }
+}
+
+}  // namespace lathe

@@ -1,0 +1,79 @@
+// compile: recipe -> graphs -> passes -> plan. Needs no device; the result is everything a run will do and allocate.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compile/targets.h"
+#include "data/loader.h"
+#include "nn/step/step.h"
+#include "passes/pass.h"
+#include "plan/program.h"
+#include "run/executor.h"
+#include "workload/dataset.h"
+
+namespace lathe {
+
+// Which optimizer steps there are and what each consists of: pure functions of the recipe and the sample count.
+struct TrainSchedule {
+  int64_t batch = 0;            // samples per (micro-)batch
+  int64_t accumulate = 1;       // micro-batches per step
+  int64_t samples = 0;          // per epoch
+  int64_t batches = 0;          // per epoch, the tail included
+  int64_t steps_per_epoch = 0;  // updates
+  int64_t total_steps = 0;      // of the run
+
+  int64_t epoch_of(int64_t step) const { return step / steps_per_epoch; }                  // counted from 0
+  int64_t first_batch(int64_t step) const { return step % steps_per_epoch * accumulate; }  // within the epoch
+  int64_t batches_in(int64_t step) const;                                                  // micro-batches of this step
+  int64_t samples_in(int64_t step) const;                                                  // of this step
+};
+
+TrainSchedule train_schedule(const Recipe&, int64_t samples);  // UserError where a batch is larger than the data
+
+// Runs that a device of its own may have in its queue while training: enough that it never waits for the host, few
+// enough that a signal or a bad step is heard of soon.
+inline constexpr int kRunsAhead = 8;
+
+struct Compiled {                // A recipe, planned.
+  Recipe recipe;                 // "auto" is resolved: the device that was chosen
+  DataSpec data;                 // that it was planned for
+  StepConfig config;             // of the steps' graphs
+  TrainSchedule schedule;        // of training
+  std::vector<StateSpec> state;  // of all Programs, each name once
+  ProgramSet set;                // train, train_tail, eval, ...
+  Target target;                 // that it was planned for
+  ExecutorOptions executor;      // slots and snapshots
+  data::LoaderConfig loader;     // of training
+  int64_t eval_batch = 0;        // samples of evaluation's Program; fewer than the recipe's where a budget asks for it
+  std::vector<PassReport> passes;  // of the first Program
+  double seconds = 0;              // spent in building, passes and plan; starting a driver is not counted
+
+  RunMemory memory() const;                     // all that a run requests: the executor, the loader and the data set
+  size_t program(std::string_view name) const;  // index; InternalError when there is none
+  // Whether there is a Program of that name.
+  bool has(std::string_view name) const { return set.find(name) != nullptr; }
+};
+
+struct CompileOptions {              // What compile makes.
+  PipelineOptions passes;            // left out, added, watched
+  bool train = true;                 // the Programs of training
+  bool eval = true;                  // the Programs of evaluation
+  int64_t predict = 0;               // batch of the prediction Program; 0: none
+  std::optional<TargetFile> target;  // plan for this card instead of the recipe's device
+  int64_t device_memory = 0;         // plan as if the device had so many bytes; 0: what it has
+  bool recompute = true;             // where memory.budget asks for it
+  int64_t free_memory = 0;           // bytes that others have left of it: more is refused; 0: not known
+};
+
+data::LoaderConfig loader_config(const Recipe&);         // of training
+StepConfig step_config(const Recipe&, const DataSpec&);  // what the graphs are built from
+DType precision_of(const Recipe&);                       // in which products are computed
+// Unoptimised graphs, as nn builds them, with their names.
+std::vector<Step> build_steps(const Recipe&, const DataSpec&, const CompileOptions&);
+int64_t eval_batch_of(const Recipe&, const DataSpec&);  // samples of evaluation's Program, as the recipe wants it
+// DeviceError when it does not fit, naming the largest batch that does.
+Compiled compile(const Recipe&, const DataSpec&, const CompileOptions& = {});
+
+}  // namespace lathe

@@ -1,0 +1,152 @@
+#include "loop/evaluation.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/stopwatch.h"
+#include "rundir/progress.h"
+
+namespace lathe {
+
+std::vector<data::Slot> loader_slots(const Executor& e, int first, int count, bool indices) {
+  std::vector<data::Slot> slots;
+  for (int i = first; i < first + count; ++i) {
+    data::Slot s;
+    s.fields[0] = e.staging(i, "x");
+    s.fields[1] = e.staging(i, "y");
+    if (indices) s.indices = reinterpret_cast<int64_t*>(e.staging(i, "index"));
+    slots.push_back(s);
+  }
+  return slots;
+}
+
+namespace {
+
+data::LoaderConfig config(const Compiled& c) {
+  data::LoaderConfig l;
+  l.seed = static_cast<uint64_t>(c.recipe.seed);
+  l.batch = c.eval_batch;
+  l.shuffle = false;
+  l.repeat = false;
+  l.threads = static_cast<int>(c.recipe.data.threads);
+  return l;
+}
+
+}  // namespace
+
+Evaluation::Evaluation(const Compiled& c, Executor& e, const data::Source& source)
+    : executor_(e),
+      first_slot_(c.executor.slots - 2),
+      task_(c.config.task),
+      batch_(c.eval_batch),
+      terms_per_sample_(c.data.terms()),
+      entropy_of_tokens_(task_ == Task::classify && c.data.target.shape.ndim() == 1 && evaluates_plain_loss(c.config)),
+      // Columns of several units have no common one: their errors are told in deviations.
+      unit_(terms_per_sample_ == 1 ? c.data.units.scale_of(0) : 1),
+      whole_(c.program("eval")),
+      tail_(c.has("eval_tail") ? c.program("eval_tail") : whole_),
+      loader_(source, config(c), loader_slots(e, first_slot_, 2, false)) {
+  if (task_ == Task::segment && c.config.model.classes <= kMostMaskClasses)
+    for (int64_t k = 0; k < c.config.model.classes; ++k)
+      overlaps_.push_back({fmt::format("meet_{}", k), fmt::format("join_{}", k)});
+}
+
+EvalResult Evaluation::run() {
+  const Stopwatch start;
+  EvalResult r;
+  double errors = 0, distance = 0, targets = 0, squares = 0, input_errors = 0;
+  for (Overlap& o : overlaps_) o.meet = o.join = 0;
+  loader_.start(0);
+  for (int64_t i = 0; i < loader_.batches_per_epoch(); ++i) {
+    const data::Batch batch = loader_.next();
+    const size_t program = batch.count == batch_ ? whole_ : tail_;
+    executor_.stage(program, first_slot_ + batch.slot);
+    executor_.run(program, first_slot_ + batch.slot);
+    r.loss += executor_.metric("loss_sum");
+    switch (task_) {
+      case Task::classify:
+      case Task::embed:
+      case Task::segment: r.accuracy += executor_.metric("correct"); break;
+      case Task::regress:
+        errors += executor_.metric("square_sum");
+        distance += executor_.metric("distance_sum");
+        targets += executor_.metric("target_sum");
+        squares += executor_.metric("target_square_sum");
+        break;
+      case Task::restore:
+        errors += executor_.metric("square_sum");
+        input_errors += executor_.metric("input_error_sum");
+        break;
+    }
+    for (Overlap& o : overlaps_) {
+      o.meet += executor_.metric(o.meet_name);
+      o.join += executor_.metric(o.join_name);
+    }
+    r.samples += batch.count;
+    loader_.release(batch.slot);
+  }
+  const auto terms = static_cast<double>(r.samples * terms_per_sample_);
+  r.loss /= terms;
+  r.accuracy /= terms;
+  if (entropy_of_tokens_) {
+    r.perplexity = std::exp(r.loss);
+  } else if (task_ == Task::regress) {
+    r.accuracy = std::nan("");
+    r.rmse = std::sqrt(errors / terms) * unit_;
+    r.mae = distance / terms * unit_;
+    const double spread = squares - targets * targets / terms;
+    if (spread > 0) r.r2 = 1 - errors / spread;
+  } else if (task_ == Task::restore) {
+    r.accuracy = std::nan("");
+    r.psnr = -10 * std::log10(errors / terms);
+    r.input_psnr = -10 * std::log10(input_errors / terms);
+  }
+  double shares = 0, present = 0;
+  for (const Overlap& o : overlaps_)
+    if (o.join > 0) {
+      shares += o.meet / o.join;
+      ++present;
+    }
+  if (present > 0) r.iou = shares / present;
+  r.seconds = start.seconds();
+  return r;
+}
+
+void write_evaluation(MetricsLog& log, int64_t step, const EvalResult& r) {
+  // Names as the file has them; string literals, so that nothing is allocated.
+  static constexpr std::pair<std::string_view, const char*> kNames[] = {
+      {"accuracy", "eval_accuracy"}, {"perplexity", "eval_perplexity"},
+      {"iou", "eval_iou"},           {"rmse", "eval_rmse"},
+      {"mae", "eval_mae"},           {"r2", "eval_r2"},
+      {"psnr", "eval_psnr"},         {"input_psnr", "eval_input_psnr"}};
+  std::array<Metric, 2 + std::size(kNames)> metrics{{{"step", step}, {"eval_loss", r.loss}}};
+  size_t count = 2;
+  r.each([&](std::string_view name, double value) {
+    const auto* row = std::ranges::find(kNames, name, &std::pair<std::string_view, const char*>::first);
+    metrics[count++] = {row->second, value};
+  });
+  log.write(std::span(metrics).first(count));
+}
+
+void append_evaluation(fmt::memory_buffer& text, const EvalResult& r) {
+  const auto to = std::back_inserter(text);
+  fmt::format_to(to, "test loss ");
+  format_loss(to, r.loss);
+  r.each([&](std::string_view name, double value) {
+    fmt::format_to(to, ", {} ", name);
+    format_metric(to, name, value);
+  });
+}
+
+EvalResult evaluate(const std::string& run, const std::vector<std::string>& sets, Which which) {
+  const Recipe r = load_run_recipe(run, sets);
+  const Dataset data = open_dataset(r);
+  CompileOptions o;
+  o.train = false;
+  const Compiled c = compile(r, data.spec, o);
+  const auto e = open_run(run, c, which);
+  return Evaluation(c, *e, *data.eval).run();
+}
+
+}  // namespace lathe

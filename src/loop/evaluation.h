@@ -1,0 +1,77 @@
+// One pass over evaluation data with the eval Programs.
+#pragma once
+
+#include <memory>
+
+#include "compile/compile.h"
+#include "data/loader.h"
+#include "rundir/open_run.h"
+#include "rundir/run_dir.h"
+
+namespace lathe {
+
+// What is known of the predictions for evaluation data. Which numbers there are depends on data.target.
+struct EvalResult {                  // What evaluation found.
+  double loss = 0;                   // mean over samples or tokens
+  double accuracy = 0;               // of classes, tokens or pixels; NaN where there are none
+  std::optional<double> perplexity;  // of tokens, where the loss is their entropy: e to it
+  std::optional<double> iou;         // mask: mean over the classes of what prediction and truth share, of both together
+  // value: root of the mean square of the error, in the data's units; with several numbers per sample, which may be of
+  // different units, over all of them, each in deviations of its column
+  std::optional<double> rmse;
+  std::optional<double> mae;  // value: mean size of the error, in the same units
+  // value: part of the variance that is explained; the mean as a guess has 0. Of several numbers per sample: of the
+  // variance of all, to which each column standardised by itself adds alike
+  std::optional<double> r2;
+  std::optional<double> psnr;        // image: of the output against the image without noise, in dB, over all pixels
+  std::optional<double> input_psnr;  // the same of the input
+  int64_t samples = 0;               // seen
+  double seconds = 0;                // it took
+
+  // f(name, value) for each that there is, but the loss.
+  template <class F>
+  void each(F&& f) const {
+    if (!rmse && !psnr) f("accuracy", accuracy);
+    const std::pair<const char*, const std::optional<double>&> others[] = {
+        {"perplexity", perplexity}, {"iou", iou}, {"rmse", rmse}, {"mae", mae}, {"r2", r2}, {"psnr", psnr},
+        {"input_psnr", input_psnr}};
+    for (const auto& [name, value] : others)
+      if (value) f(name, *value);
+  }
+};
+
+// The slots of an executor that a loader fills, as the loader wants them: first to first + count - 1. Sample indices
+// are staged for training only: evaluation Programs do not read them, and their batches may be larger than the room for
+// them.
+std::vector<data::Slot> loader_slots(const Executor&, int first, int count, bool indices);
+
+// Into metrics.jsonl ("eval_loss", "eval_accuracy", ...), and as text for people. Neither allocates.
+void write_evaluation(MetricsLog&, int64_t step, const EvalResult&);
+void append_evaluation(fmt::memory_buffer& text, const EvalResult&);
+
+class Evaluation {
+ public:
+  // Uses the executor's last two slots; allocates nothing in run().
+  Evaluation(const Compiled&, Executor&, const data::Source&);
+  EvalResult run();
+
+ private:
+  Executor& executor_;
+  int first_slot_;
+  Task task_;
+  int64_t batch_, terms_per_sample_;
+  bool entropy_of_tokens_;
+  double unit_;  // of rmse and mae
+  size_t whole_, tail_;
+  struct Overlap {
+    std::string meet_name, join_name;
+    double meet = 0, join = 0;
+  };
+  std::vector<Overlap> overlaps_;  // of the classes of masks
+  data::Loader loader_;
+};
+
+// A checkpoint of a run on its evaluation data.
+EvalResult evaluate(const std::string& run, const std::vector<std::string>& sets, Which = Which::newest);
+
+}  // namespace lathe

@@ -1,0 +1,87 @@
+#include "loop/step_inputs.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace lathe {
+
+ScheduleConfig schedule_config(const Compiled& c) {
+  const ScheduleRecipe& s = c.recipe.schedule;
+  return {.name = s.name,
+          .lr = c.recipe.optimizer.lr,
+          .min_lr = s.min_lr,
+          .warmup_steps = s.warmup_steps,
+          .total_steps = c.schedule.total_steps,
+          .step_every = s.step_epochs * c.schedule.steps_per_epoch,
+          .gamma = s.gamma,
+          .power = s.power,
+          .start = s.start,
+          .rise = s.rise,
+          .restart_every = s.restart_epochs * c.schedule.steps_per_epoch,
+          .restart_factor = s.restart_factor,
+          .decay = s.decay};
+}
+
+double average_share(const Recipe& r, const TrainSchedule& s, int64_t step) {
+  if (r.train.swa_from > 0) {
+    const int64_t epochs = (step + 1) / s.steps_per_epoch;  // complete after this step
+    if (epochs < r.train.swa_from) return 1;
+    if ((step + 1) % s.steps_per_epoch != 0) return 0;
+    return 1.0 / static_cast<double>(epochs - r.train.swa_from + 1);
+  }
+  constexpr double kWarmup =
+      10;  // after n steps the decay is at most n / (n + 10): about the last tenth of them counts
+  const auto n = static_cast<double>(step);
+  return 1 - std::min(r.train.ema, n / (n + kWarmup));
+}
+
+double lookahead_share(const Recipe& r, int64_t step) {
+  const int64_t every = r.optimizer.lookahead;
+  return every > 0 && (step + 1) % every == 0 ? r.optimizer.lookahead_alpha : 0;
+}
+
+std::vector<std::string> too_short_for(const Compiled& c) {
+  std::vector<std::string> out;
+  const ScheduleConfig s = schedule_config(c);
+  const int reads = find_schedule(s.name)->keys;
+  const int64_t epoch = c.schedule.steps_per_epoch;
+  const auto check = [&](std::string_view key, int64_t value, int64_t needed, const std::string& what) {
+    if (needed > s.total_steps)
+      out.push_back(fmt::format("{} = {}, but the run has {} steps{}: {}", key, value, s.total_steps,
+                                needed == value ? "" : fmt::format(", {} of which are an epoch", epoch), what));
+  };
+  if (reads & kReadsWarmup)
+    check("schedule.warmup_steps", s.warmup_steps, s.warmup_steps,
+          fmt::format("the learning rate never reaches {}", s.lr));
+  if (s.name == "step")
+    check("schedule.step_epochs", c.recipe.schedule.step_epochs, s.step_every, "the learning rate never falls");
+  if (reads & kReadsRestarts)
+    check("schedule.restart_epochs", c.recipe.schedule.restart_epochs, s.restart_every, "the schedule never restarts");
+  const int64_t slow = c.recipe.optimizer.lookahead, average = c.recipe.train.swa_from;
+  check("optimizer.lookahead", slow, slow, "slow weights never move");
+  check("train.swa_from", average, average * epoch, "nothing is averaged");
+  return out;
+}
+
+namespace {
+
+void stage_scalar(Executor& e, int slot, const char* name, double value) {
+  const auto v = static_cast<float>(value);
+  std::memcpy(e.staging(slot, name), &v, sizeof(v));
+}
+
+}  // namespace
+
+void stage_step_inputs(Executor& e, int slot, int64_t seed, int64_t step, double lr, double loss_scale) {
+  const int64_t key[2] = {seed, step};
+  std::memcpy(e.staging(slot, "key"), key, sizeof(key));
+  stage_scalar(e, slot, "lr", lr);
+  stage_scalar(e, slot, "loss_scale", loss_scale);
+}
+
+void stage_optional_inputs(Executor& e, int slot, const Compiled& c, int64_t step) {
+  if (c.config.average) stage_scalar(e, slot, "average", average_share(c.recipe, c.schedule, step));
+  if (c.config.optimizer.lookahead > 0) stage_scalar(e, slot, "lookahead", lookahead_share(c.recipe, step));
+}
+
+}  // namespace lathe

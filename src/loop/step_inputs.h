@@ -1,0 +1,31 @@
+// What varies from step to step, computed on the host and staged with the batch: pure functions of the recipe and the
+// step's number, so that a resumed run goes on with the same bits.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compile/compile.h"
+#include "nn/schedule.h"
+
+namespace lathe {
+
+ScheduleConfig schedule_config(const Compiled&);  // of the recipe, in steps
+
+// The share of the weights after `step` (from 0) in their average. train.ema: 1 - decay, and more in the beginning, so
+// that the average forgets the first weights soon. train.swa_from: equal shares at the ends of epochs, from that epoch
+// on; before, the average is the weights themselves.
+double average_share(const Recipe&, const TrainSchedule&, int64_t step);
+// How far slow weights go after `step`; 0: not in this step.
+double lookahead_share(const Recipe&, int64_t step);
+
+// What of the recipe this run ends before, for people: a warning each, since a short trial of a recipe, or the first
+// part of a longer run, is no error.
+std::vector<std::string> too_short_for(const Compiled&);
+
+// Fills the step inputs of a slot that every training Program has.
+void stage_step_inputs(Executor&, int slot, int64_t seed, int64_t step, double lr, double loss_scale);
+// And those that the recipe asks for.
+void stage_optional_inputs(Executor&, int slot, const Compiled&, int64_t step);
+
+}  // namespace lathe

@@ -1,0 +1,78 @@
+#include "loop/step_queue.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace lathe {
+
+StepQueue::StepQueue(Executor& executor, data::Loader& loader, int ahead, int slots)
+    : executor_(executor), loader_(loader), ahead_(ahead), slots_(slots) {
+  for (const Program& p : executor.set().programs)
+    for (const Port& o : p.outputs) scaled_ = scaled_ || o.name == "gradient_scale";
+  LATHE_CHECK(ahead >= 1 && ahead <= kMostRuns && slots >= 1 && slots <= kMostSlots, "{} runs, {} slots", ahead, slots);
+}
+
+void StepQueue::make_room() {
+  const int half = (runs_ + 1) / 2;
+  executor_.pause_until_done(given_[static_cast<size_t>((first_run_ + half - 1) % kMostRuns)].run);
+  done_ = std::max(done_, half);
+}
+
+void StepQueue::wait() {
+  executor_.synchronize();
+  done_ = runs_;
+}
+
+void StepQueue::run(size_t program, int slot, int64_t step, Tells tells) {
+  LATHE_CHECK(!full());
+  const int at = (first_run_ + runs_) % kMostRuns;
+  // Counted before it is given: if the device fails now, this is the step that it failed in.
+  given_[static_cast<size_t>(at)] = {-1, step, tells};
+  ++runs_;
+  given_[static_cast<size_t>(at)].run = executor_.run(program, slot);
+}
+
+void StepQueue::give_back(int slot) {
+  moving_[static_cast<size_t>((first_slot_ + held_++) % kMostSlots)] = slot;
+  while (held_ > 0 && executor_.has_moved(moving_[static_cast<size_t>(first_slot_)])) release_oldest();
+}
+
+void StepQueue::free_slots() {
+  if (held_ < slots_) return;
+  const int half = (held_ + 1) / 2;
+  executor_.pause_until_moved(moving_[static_cast<size_t>((first_slot_ + half - 1) % kMostSlots)]);
+  for (int i = 0; i < half; ++i) release_oldest();
+}
+
+void StepQueue::release_oldest() {
+  loader_.release(moving_[static_cast<size_t>(first_slot_)]);
+  first_slot_ = (first_slot_ + 1) % kMostSlots;
+  --held_;
+}
+
+std::optional<StepMetrics> StepQueue::next() {
+  while (runs_ > 0) {
+    const Given given = given_[static_cast<size_t>(first_run_)];
+    if (done_ == 0 && !executor_.is_done(given.run)) return {};
+    done_ = std::max(0, done_ - 1);
+    if (given.tells.loss) loss_ += executor_.metric(given.run, "loss");
+    first_run_ = (first_run_ + 1) % kMostRuns;
+    --runs_;
+    if (!given.tells.last) continue;
+    StepMetrics m{given.step, loss_, executor_.metric(given.run, "grad_norm"), true};
+    if (scaled_) m.gradient_scale = executor_.metric(given.run, "gradient_scale");
+    m.accepted = executor_.metric(given.run, "accepted") != 0 && std::isfinite(m.loss);
+    loss_ = 0;
+    return m;
+  }
+  return {};
+}
+
+std::optional<int64_t> StepQueue::oldest() const {
+  if (runs_ == 0) return {};
+  return given_[static_cast<size_t>(first_run_)].step;
+}
+
+}  // namespace lathe

@@ -1,0 +1,67 @@
+// StepQueue: the runs that the device was given and that the host has not heard of yet, and the batches whose bytes are
+// still on their way. The host learns of a step when it is done, in order, without waiting for it. It pauses only for
+// room: when as many runs are under way as the executor keeps metrics of, or when the loader has no slot that it could
+// fill; then until half of them are done, so that it pauses once for several steps and the device always has work.
+// Allocates nothing.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "data/loader.h"
+#include "run/executor.h"
+
+namespace lathe {
+
+struct StepMetrics {
+  int64_t step = 0;  // counted from 0
+  double loss = 0;   // sum over the micro-batches
+  double grad_norm = 0;
+  bool accepted = true;
+  double gradient_scale = 0;  // of the loss, where it is state; 0: it is not
+};
+
+class StepQueue {
+ public:
+  static constexpr int kMostRuns = 8, kMostSlots = 80;
+
+  // `ahead` of the executor's options; `slots` of the loader.
+  StepQueue(Executor&, data::Loader&, int ahead, int slots);
+
+  bool full() const { return runs_ == ahead_; }
+  void make_room();  // pauses until the older half of the runs is done; the queue must be full
+  void wait();       // for all runs, in the driver
+  // What a run tells: a part of the loss, and whether it ends the step with gradient norm and acceptance.
+  struct Tells {
+    bool loss = true, last = true;
+  };
+  void run(size_t program, int slot, int64_t step, Tells);  // the queue must not be full
+
+  void give_back(int slot);  // all runs of the slot's batch were given: it goes to the loader once its bytes have moved
+  void free_slots();         // before loader.next(): pauses if the loader has no slot at all
+
+  std::optional<StepMetrics> next();  // the oldest step, if it is done
+  std::optional<int64_t> oldest() const;
+
+ private:
+  struct Given {
+    int64_t run = 0, step = 0;
+    Tells tells;
+  };
+
+  void release_oldest();
+
+  Executor& executor_;
+  data::Loader& loader_;
+  int ahead_, slots_;
+  bool scaled_ = false;                   // steps have a loss scale that adapts
+  std::array<Given, kMostRuns> given_{};  // a ring
+  int first_run_ = 0, runs_ = 0;
+  int done_ = 0;                          // so many of the oldest were waited for
+  std::array<int, kMostSlots> moving_{};  // a ring
+  int first_slot_ = 0, held_ = 0;
+  double loss_ = 0;  // of the oldest step, so far
+};
+
+}  // namespace lathe

@@ -1,0 +1,76 @@
+// train: the loop. Steps, evaluation, checkpoints, signals, non-finite values, progress.
+//
+// A run directory holds recipe.toml (resolved), data.json (what predictions need of the data), metrics.jsonl
+// (deterministic: no times), checkpoints/, best/ (if wanted), summary.json, report.html, TensorBoard events.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compile/compile.h"
+#include "loop/evaluation.h"
+#include "loop/step_inputs.h"
+
+namespace lathe {
+
+struct TrainOptions {         // How train() runs.
+  std::string out;            // run directory
+  bool new_out = false;       // never one that is there: out-2, out-3, ... if it has to be; TrainResult::out tells
+  bool resume = false;        // go on from the newest valid checkpoint, if there is one
+  bool quiet = false;         // no progress on the standard output
+  bool measure_peak = false;  // at the end, for the percentage of the device's peak
+  // Signals that ask to stop (SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP) end the run with a checkpoint; the handlers of
+  // the program are away until train() returns. False: all signals are left alone.
+  bool handle_signals = true;
+  CompileOptions compile;  // passes and device
+  // Data of one's own (data/arrays.h) instead of the recipe's, whose data.source, path, shape, classes and numbers of
+  // samples they replace. Without `eval_data`, data.validation of `train_data` is held out, or nothing is evaluated;
+  // `eval_data` alone is a UserError. Labels and numbers to predict are checked as they are read.
+  std::shared_ptr<const data::Source> train_data = nullptr, eval_data = nullptr;  // eval_data: may be null
+  // Called with the run directory, which is there and locked, before the first step.
+  std::function<void(const std::string& out)> on_start = nullptr;
+  // Called after each step with its number, counted from 1: for tests and profiles.
+  std::function<void(int64_t step, Executor&)> on_step;
+  // Called when a run ends before its recipe says so, by a signal or an error, before train() returns or throws; not
+  // when nothing began. The directory then holds what was logged: for a page about it (report/report.h).
+  std::function<void(const Compiled&)> on_cut_short = {};
+};
+
+struct TrainResult {                                    // What train() did.
+  bool preempted = false;                               // a signal ended it; a checkpoint was written
+  bool unchanged = false;                               // resumed at its end: nothing was trained, no file was written
+  bool stopped_early = false;                           // train.patience ended it
+  int64_t steps = 0;                                    // reached
+  int64_t best_step = 0;                                // of the best evaluation; 0: there was none
+  int64_t skipped = 0;                                  // steps that were refused: not finite
+  double loss = 0;                                      // of the last batch
+  double eval_loss = 0, accuracy = 0;                   // NaN when nothing was evaluated
+  std::optional<EvalResult> evaluation;                 // the last
+  double samples_per_second = 0;                        // in training steps
+  double seconds = 0;                                   // in training steps of this part: since the start or --resume
+  double total_seconds = 0;                             // of all parts that led to this state, from step `timed_from`
+  int64_t timed_from = 0;                               // > 0: a checkpoint of this step did not say how long it took
+  double flops_per_second = 0;                          // that the kernels compute
+  double peak_flops = 0;                                // measured on this device
+  RunMemory memory;                                     // as planned
+  int64_t allocated = 0;                                // equals memory.total(), in bytes
+  int64_t resident_bytes = 0;                           // peak of the process
+  int64_t outside_estimated = 0, outside_measured = 0;  // beside what Lathe requests (compile/outside.h)
+  double wait_seconds = 0;                              // waiting for data
+  double start_seconds = 0;                             // from the start of the process to the end of the first step
+  double start_cpu_seconds = 0;                         // that processors worked in that time
+  DeviceCounters in_steps;  // calls in steps after the first; the waits of evaluations and checkpoints are not in it
+  std::string out;          // run directory
+  std::string device;       // that it ran on
+  std::vector<std::string> device_notes;  // what it said of the kernels that were bound (Device::notes)
+};
+
+// UserError and DeviceError as they come; DriverError, with the step, when the device is lost in the middle;
+// Exit::bad_data when losses or gradients stay non-finite. What a Source or on_step throws comes through as it is.
+// Several threads may train at once, each into a run directory of its own.
+TrainResult train(const Recipe&, const TrainOptions&);
+
+}  // namespace lathe

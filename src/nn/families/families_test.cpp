@@ -1,0 +1,162 @@
+// Model families against what is published of them: numbers of parameters, names, starting values.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "ir/verify.h"
+#include "nn/step/step.h"
+
+namespace lathe {
+namespace {
+
+const TensorType kImagenet{DType::u8, {224, 224, 3}};
+
+std::vector<StateSpec> params_of(const ModelConfig& model, const TensorType& sample) {
+  StepConfig c;
+  c.model = model;
+  std::vector<StateSpec> out;
+  for (const StateSpec& s : predict_step(c, sample, 1).state)
+    if (s.kind == InputKind::param) out.push_back(s);
+  return out;
+}
+
+int64_t count(const ModelConfig& model, const TensorType& sample = kImagenet) {
+  int64_t n = 0;
+  for (const StateSpec& s : params_of(model, sample)) n += s.type.numel();
+  return n;
+}
+
+TEST(Families, ResnetsHaveTorchvisionsParameters) {
+  const std::pair<int64_t, int64_t> published[] = {
+      {18, 11'689'512}, {34, 21'797'672}, {50, 25'557'032}, {101, 44'549'160}};
+  for (const auto& [depth, parameters] : published)
+    EXPECT_EQ(count({.family = "resnet", .classes = 1000, .depth = depth, .stem = "imagenet"}), parameters) << depth;
+  // 3x3 instead of 7x7 in the stem.
+  EXPECT_EQ(count({.family = "resnet", .classes = 10, .depth = 18, .stem = "small"}, {DType::u8, {32, 32, 3}}),
+            11'173'962);
+  EXPECT_THROW(count({.family = "resnet", .depth = 20}), UserError);
+}
+
+TEST(Families, ResnetBlocksMayStartAsTheIdentity) {
+  for (const int64_t depth : {18, 50}) {
+    const std::string last = depth == 18 ? ".bn2.weight" : ".bn3.weight";
+    for (const bool zero : {false, true}) {
+      int zeros = 0, blocks = 0;
+      for (const StateSpec& s :
+           params_of({.family = "resnet", .depth = depth, .zero_init = zero}, {DType::u8, {32, 32, 3}})) {
+        if (s.type.shape.ndim() != 1 || !s.name.ends_with(".weight")) continue;
+        blocks += s.name.ends_with(last);
+        if (s.init.value == 0) {
+          ++zeros;
+          EXPECT_TRUE(s.name.ends_with(last)) << s.name;
+        }
+      }
+      EXPECT_EQ(blocks, depth == 18 ? 8 : 16);
+      EXPECT_EQ(zeros, zero ? blocks : 0);
+    }
+  }
+}
+
+TEST(Families, MobileNetsHaveThePublishedParameters) {
+  EXPECT_EQ(count({.family = "mobilenetv2", .classes = 1000, .stem = "imagenet"}), 3'504'872);
+  const int64_t lite[] = {4'652'008, 5'416'680, 6'092'072, 8'197'096, 13'006'568};
+  for (int64_t v = 0; v < 5; ++v)
+    EXPECT_EQ(count({.family = "efficientnet", .classes = 1000, .stem = "imagenet", .variant = v}), lite[v]) << v;
+}
+
+TEST(Families, TransformersHaveThePublishedParameters) {
+  // ViT-B/16 of torchvision; without its class token and position.
+  ModelConfig vit{.family = "vit", .classes = 1000, .layers = 12, .heads = 12, .width = 768, .patch = 16};
+  EXPECT_EQ(count(vit), 86'567'656);
+  vit.pool = "mean";
+  EXPECT_EQ(count(vit), 86'567'656 - 2 * 768);
+  const ModelConfig gpt2{.family = "gpt", .classes = 50257, .layers = 12, .heads = 12, .width = 768, .sequence = 1024};
+  EXPECT_EQ(count(gpt2, {DType::i32, {16}}), 124'439'808);
+  const ModelConfig llama7b{.family = "gpt",
+                            .classes = 32000,
+                            .layers = 32,
+                            .heads = 32,
+                            .width = 4096,
+                            .feed_forward = 11008,
+                            .norm = "rms",
+                            .positions = "rotary",
+                            .mlp = "swiglu",
+                            .bias = false,
+                            .tied = false};
+  EXPECT_EQ(count(llama7b, {DType::i32, {16}}), 6'738'415'616);
+  // Llama 3 8B: 8 heads of keys and values.
+  ModelConfig llama8b = llama7b;
+  llama8b.classes = 128256;
+  llama8b.feed_forward = 14336;
+  llama8b.kv_heads = 8;
+  EXPECT_EQ(count(llama8b, {DType::i32, {16}}), 8'030'261'248);
+}
+
+TEST(Families, BertsHaveThePublishedParameters) {
+  // bert-base-uncased and all-MiniLM-L6-v2, with a head for two classes.
+  const ModelConfig base{.family = "bert",
+                         .classes = 2,
+                         .layers = 12,
+                         .heads = 12,
+                         .width = 768,
+                         .sequence = 512,
+                         .tokens = true,
+                         .vocab = 30522};
+  EXPECT_EQ(count(base, {DType::i32, {16}}), 109'482'240 + 2 * 768 + 2);
+  ModelConfig mini = base;
+  mini.layers = 6;
+  mini.width = 384;
+  EXPECT_EQ(count(mini, {DType::i32, {16}}), 22'713'216 + 2 * 384 + 2);
+  std::vector<std::string> names;
+  for (const StateSpec& s : params_of(mini, {DType::i32, {16}})) names.push_back(s.name);
+  for (const char* name :
+       {"embeddings.word_embeddings.weight", "embeddings.token_type_embeddings.weight", "embeddings.LayerNorm.bias",
+        "encoder.layer.5.attention.self.query.weight", "encoder.layer.0.attention.output.LayerNorm.weight",
+        "encoder.layer.0.intermediate.dense.bias", "encoder.layer.0.output.dense.weight", "pooler.dense.weight",
+        "classifier.bias"})
+    EXPECT_NE(std::ranges::find(names, name), names.end()) << name;
+  // Rows of a series instead of tokens: a projection and a first position.
+  ModelConfig series = mini;
+  series.tokens = false;
+  EXPECT_EQ(count(series, {DType::f32, {50, 10, 1}}),
+            22'713'216 + 2 * 384 + 2 - 384 * (30522 + 512 + 2) + 384 * (10 + 1) + 384 + 51 * 384);
+}
+
+TEST(Families, UnetsHaveThePublishedParameters) {
+  const ModelConfig unet{.family = "unet", .classes = 2, .channels = {64, 128, 256, 512, 1024}};
+  EXPECT_EQ(count(unet, {DType::u8, {64, 64, 3}}), 31'037'698);
+  EXPECT_THROW(count(unet, {DType::u8, {56, 64, 3}}), UserError);  // 16 does not divide 56
+}
+
+// Of every task: what a step reads as y, and what evaluation counts.
+TEST(Families, TasksHaveTheirTargets) {
+  const auto inputs = [](const Graph& g, const char* name) {
+    for (const Input& in : g.inputs)
+      if (in.name == name) return g.type(in.value);
+    return TensorType{};
+  };
+  const TensorType image{DType::u8, {8, 8, 3}};
+  StepConfig c;
+  c.model = {.family = "unet", .classes = 4, .channels = {4, 8}};
+  c.task = Task::segment;
+  EXPECT_EQ(inputs(train_step(c, image, 2).graph, "y"), (TensorType{DType::u8, {2, 8, 8}}));
+  c.task = Task::restore;
+  c.model.classes = 3;
+  EXPECT_EQ(inputs(train_step(c, image, 2).graph, "y"), (TensorType{DType::u8, {2, 8, 8, 3}}));
+  c.task = Task::regress;
+  c.model = {.family = "mlp", .classes = 2, .hidden = {8}};
+  const Step step = eval_step(c, {DType::f32, {1, 5, 1}}, 3);
+  EXPECT_EQ(inputs(step.graph, "y"), (TensorType{DType::f32, {3, 2}}));
+  EXPECT_EQ(inputs(step.graph, "x"), (TensorType{DType::f32, {3, 1, 5, 1}}));
+}
+
+TEST(Families, RecurrentNetsHaveTheirParameters) {
+  // Gates of rows of 28 pixels; two layers; the output layer.
+  const ModelConfig lstm{.family = "lstm", .layers = 2, .width = 64};
+  EXPECT_EQ(count(lstm, {DType::u8, {28, 28, 1}}), 4 * 64 * (28 + 64 + 1) + 4 * 64 * (64 + 64 + 1) + 64 * 10 + 10);
+  const ModelConfig gru{.family = "lstm", .layers = 1, .width = 64, .cell = "gru"};
+  EXPECT_EQ(count(gru, {DType::u8, {28, 28, 1}}), 3 * 64 * (28 + 64 + 2) + 64 * 10 + 10);
+}
+
+}  // namespace
+}  // namespace lathe

@@ -1,0 +1,71 @@
+// Residual networks (He et al., 2016; the stride of a bottleneck stands at its 3x3 convolution), with torchvision's
+// names.
+#include <cmath>
+
+#include "nn/families/model.h"
+#include "nn/layers.h"
+#include "ops/adaptive_pool.h"
+#include "ops/elementwise.h"
+
+namespace lathe {
+namespace {
+
+struct ResnetDepth {
+  int64_t depth;
+  int64_t blocks[4];
+  bool bottleneck;  // 1x1, 3x3, 1x1 to four times the channels, instead of two 3x3
+};
+constexpr ResnetDepth kResnets[] = {
+    {18, {2, 2, 2, 2}, false}, {34, {3, 4, 6, 3}, false}, {50, {3, 4, 6, 3}, true}, {101, {3, 4, 23, 3}, true}};
+
+const ResnetDepth& resnet_of(int64_t depth) {
+  for (const ResnetDepth& r : kResnets)
+    if (r.depth == depth) return r;
+  throw UserError(fmt::format("model.depth: expected 18, 34, 50 or 101, got {}", depth), Exit::bad_recipe);
+}
+
+// A convolution that keeps the size (up to its stride) and its norm; `scale`: what the norm's factor starts with.
+Value resnet_conv(Net& net, const std::string& conv, const std::string& norm, Value x, int64_t out, int64_t kernel,
+                  int64_t stride, double scale = 1) {
+  const ConvOptions o{.kernel = kernel, .stride = stride, .padding = kernel / 2, .bias = false, .he = true};
+  return batch_norm(net, norm, conv2d(net, conv, x, out, o), scale);
+}
+
+Value residual_block(Net& net, const std::string& name, Value x, int64_t width, int64_t stride, bool bottleneck,
+                     double last_scale) {
+  const auto part = [&](int i, Value y, int64_t out, int64_t kernel, int64_t s, double scale = 1) {
+    return resnet_conv(net, fmt::format("{}.conv{}", name, i), fmt::format("{}.bn{}", name, i), y, out, kernel, s,
+                       scale);
+  };
+  const int64_t out = bottleneck ? 4 * width : width;
+  Value y;
+  if (bottleneck) {
+    y = relu(part(1, x, width, 1, 1));
+    y = relu(part(2, y, width, 3, stride));
+    y = part(3, y, out, 1, 1, last_scale);
+  } else {
+    y = relu(part(1, x, width, 3, stride));
+    y = part(2, y, out, 3, 1, last_scale);
+  }
+  if (stride != 1 || x.dim(3) != out)
+    x = resnet_conv(net, name + ".downsample.0", name + ".downsample.1", x, out, 1, stride);
+  return relu(y + x);
+}
+
+}  // namespace
+
+Value build_resnet(Net& net, const ModelConfig& c, Value x) {
+  const ResnetDepth& shape = resnet_of(c.depth);
+  const int64_t base = std::max<int64_t>(1, std::llround(64 * c.scale));
+  if (c.stem == "imagenet")
+    x = max_pool2d(relu(resnet_conv(net, "conv1", "bn1", x, base, 7, 2)), 3, 2, 1);
+  else
+    x = relu(resnet_conv(net, "conv1", "bn1", x, base, 3, 1));
+  for (int stage = 0; stage < 4; ++stage)
+    for (int64_t i = 0; i < shape.blocks[stage]; ++i)
+      x = residual_block(net, fmt::format("layer{}.{}", stage + 1, i), x, base << stage, stage > 0 && i == 0 ? 2 : 1,
+                         shape.bottleneck, c.zero_init ? 0 : 1);
+  return linear(net, "fc", dropout(net, global_avg_pool(x), c.dropout), c.classes);
+}
+
+}  // namespace lathe

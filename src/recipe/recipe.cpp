@@ -1,0 +1,127 @@
+#include "recipe/recipe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "data/file.h"
+#include "io/hash.h"
+#include "recipe/recipe_builtin.h"
+#include "recipe/recipe_keys.h"
+
+namespace lathe {
+namespace {
+
+constexpr int64_t kMaxFileBytes = 1 << 20;
+
+std::string_view section_of(std::string_view path) {
+  const size_t dot = path.rfind('.');
+  return dot == path.npos ? std::string_view() : path.substr(0, dot);
+}
+
+bool looks_like_path(std::string_view text) {
+  constexpr std::string_view kExtension = ".toml";
+  return text.find('/') != text.npos ||
+         (text.size() > kExtension.size() && text.substr(text.size() - kExtension.size()) == kExtension);
+}
+
+}  // namespace
+
+std::string to_toml(const Recipe& recipe) {
+  std::string out, section;
+  Recipe written = recipe;
+  reset_unused(written);
+  for (const RecipeKey& key : recipe_keys()) {
+    if (const auto next = section_of(key.path); next != section) {
+      section = next;
+      out += fmt::format("\n[{}]\n", section);
+    }
+    const std::string_view name = section.empty() ? key.path : key.path.substr(section.size() + 1);
+    out += fmt::format("{} = {}\n", name, value_text(key, written));
+  }
+  return out;
+}
+
+std::vector<RecipeDifference> diff(const Recipe& a, const Recipe& b) {
+  std::vector<RecipeDifference> out;
+  for (const RecipeKey& key : recipe_keys()) {
+    std::string in_a = value_text(key, a), in_b = value_text(key, b);
+    if (in_a != in_b) out.push_back({std::string(key.path), std::move(in_a), std::move(in_b)});
+  }
+  return out;
+}
+
+std::string recipe_hash(const Recipe& recipe, const std::vector<std::string>& disabled_passes) {
+  Recipe same = recipe;
+  reset_unused(same);
+  // Defaults are left out, so that a key which a later version adds leaves the runs of earlier ones what they are.
+  const Recipe defaults;
+  std::string text;
+  for (const RecipeKey& key : recipe_keys()) {
+    const std::string value = value_text(key, same);
+    if (changes_numbers(same, key.path) && value != value_text(key, defaults))
+      text += fmt::format("{} = {}\n", key.path, value);
+  }
+  std::vector<std::string> passes = disabled_passes;
+  std::sort(passes.begin(), passes.end());
+  passes.erase(std::unique(passes.begin(), passes.end()), passes.end());
+  text += fmt::format("disabled passes = {}\n", fmt::join(passes, " "));
+  return io::hash_bytes(io::bytes_of(text));
+}
+
+bool changes_numbers(const Recipe& recipe, std::string_view key) {
+  // A plateau is found by evaluations.
+  if (recipe.schedule.name == "plateau" &&
+      (key == "train.eval_every" || key == "train.monitor" || key == "train.min_delta"))
+    return true;
+  const RecipeKey* row = find_recipe_key(key);
+  return !row || row->numbers;
+}
+
+bool is_own_data(const Recipe& r) { return r.data.source == kArraySource || r.data.source == kPixelArraySource; }
+
+std::string recipe_reference() {
+  const Recipe defaults;
+  std::string out = "| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n";
+  for (const RecipeKey& key : recipe_keys()) {
+    out += fmt::format("| `{}`{} | {} | `{}` | {} | {} |\n", key.path, key.stable ? " *" : "", type_name(key),
+                       value_text(key, defaults), allowed_text(key), key.help);
+  }
+  return out + "\nKeys marked * are stable: scripts may rely on them.\n";
+}
+
+std::span<const BuiltinRecipe> builtin_recipes() { return embedded_recipes(); }
+
+std::string_view recipe_summary(std::string_view text) {
+  const size_t begin = text.find_first_not_of("# ");
+  if (text.empty() || text[0] != '#' || begin == text.npos) return {};
+  const std::string_view line = text.substr(begin, text.find('\n', begin) - begin);
+  return line.substr(0, line.find_last_not_of("\r ") + 1);
+}
+
+Recipe load_recipe(const std::string& name_or_path, const Sets& sets) {
+  std::vector<std::string_view> names;
+  for (const BuiltinRecipe& builtin : builtin_recipes()) {
+    if (builtin.name == name_or_path) return parse_recipe(builtin.text, name_or_path, sets);
+    names.push_back(builtin.name);
+  }
+  if (const char* kind = data::kind_of_other(name_or_path))
+    throw UserError(fmt::format("{}: expected a recipe file, got {}", name_or_path, kind), Exit::missing_input);
+  if (!looks_like_path(name_or_path) && !data::is_regular_file(name_or_path)) {
+    const auto word = did_you_mean(name_or_path, names);
+    throw UserError(fmt::format("{}: no such recipe file or built-in recipe{}; built-in recipes are: {}", name_or_path,
+                                word ? fmt::format("; did you mean \"{}\"?", *word) : "", fmt::join(names, ", ")),
+                    Exit::missing_input);
+  }
+  try {
+    const auto content = data::read_file(name_or_path, kMaxFileBytes);
+    return parse_recipe({reinterpret_cast<const char*>(content.data()), content.size()}, name_or_path, sets);
+  } catch (const UserError& error) {
+    // To the reader of files a bad file is bad data; here it is a bad recipe.
+    if (error.exit_code() != Exit::bad_data) throw;
+    throw UserError(error.what(), Exit::bad_recipe);
+  }
+}
+
+}  // namespace lathe

@@ -1,0 +1,283 @@
+// Recipe: everything that a training run is told, as plain data. A recipe comes from TOML (a file, or text built into
+// the program) and --set overrides; it is checked completely before anything is allocated. The keys, their ranges and
+// their help stand in one table (recipe_keys.cpp); parsing, checks, printing and the reference are derived from it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/shape.h"
+#include "nn/families/layer_spec.h"
+
+namespace lathe {
+
+using Doubles = std::vector<double>;  // lists in recipes
+
+struct ByteSize {     // A size in memory, "512MiB" in recipes.
+  int64_t bytes = 0;  // in all
+  friend bool operator==(const ByteSize&, const ByteSize&) = default;
+};
+
+// Member names are the keys of the file.
+struct DeviceRecipe {
+  std::string name = "cpu";
+  int64_t threads = 0;
+  friend bool operator==(const DeviceRecipe&, const DeviceRecipe&) = default;
+};
+
+struct AugmentRecipe {
+  bool flip = false;
+  int64_t crop = 0;
+  double rotate = 0;
+  int64_t cutout = 0;
+  friend bool operator==(const AugmentRecipe&, const AugmentRecipe&) = default;
+};
+
+struct NormalizeRecipe {
+  Doubles mean{0.0};
+  Doubles std{1.0};
+  friend bool operator==(const NormalizeRecipe&, const NormalizeRecipe&) = default;
+};
+
+struct DataRecipe {
+  std::string source = "fashion_mnist";
+  std::string path;
+  std::string test_path;
+  std::string target = "class";
+  std::string label;
+  std::string ignore;
+  std::string header = "auto";
+  int64_t row = 0;
+  bool standardize = true;
+  double noise = 25;
+  int64_t max_pixels = 1 << 24;
+  int64_t classes = 10;
+  Ints shape{28, 28, 1};
+  Doubles target_mean{0.0};
+  Doubles target_scale{1.0};
+  int64_t train_samples = 0;
+  int64_t test_samples = 0;
+  double validation = 0;
+  int64_t sequence = 0;
+  int64_t threads = 1;
+  int64_t prefetch = 3;
+  AugmentRecipe augment;      // [data.augment]
+  NormalizeRecipe normalize;  // [data.normalize]
+  friend bool operator==(const DataRecipe&, const DataRecipe&) = default;
+};
+
+// A number of equal layers, or a list of layers of one's own.
+struct LayersRecipe {
+  int64_t count = 4;              // model.layers = 4
+  std::vector<LayerSpec> list{};  // [[model.layers]]
+  friend bool operator==(const LayersRecipe&, const LayersRecipe&) = default;
+};
+
+struct ModelRecipe {
+  std::string family = "mlp";
+  Ints hidden{512, 512};
+  Ints channels{32, 64};
+  int64_t dense = 128;
+  double dropout = 0;
+  bool batch_norm = true;
+  std::string activation = "relu";
+  LayersRecipe layers;
+  int64_t heads = 4;
+  int64_t width = 128;
+  bool tokens = false;
+  int64_t vocab = 256;
+  int64_t padding = -1;
+  int64_t sequence = 128;
+  int64_t depth = 18;
+  std::string stem = "small";
+  bool zero_init = false;
+  double scale = 1;
+  int64_t variant = 0;
+  int64_t patch = 4;
+  std::string pool = "token";
+  std::string cell = "lstm";
+  int64_t feed_forward = 0;
+  std::string norm = "layer";
+  std::string positions = "learned";
+  double rotary_base = 10000;
+  std::string mlp = "gelu";
+  int64_t kv_heads = 0;
+  bool bias = true;
+  bool tied = true;
+  friend bool operator==(const ModelRecipe&, const ModelRecipe&) = default;
+};
+
+// One of [[optimizer.groups]]: settings of the parameters whose names match.
+struct GroupRecipe {
+  std::vector<std::string> match;      // patterns of names
+  double lr_scale = 1;                 // factor of the learning rate
+  std::optional<double> weight_decay;  // instead of the optimizer's
+  bool frozen = false;                 // not trained
+  friend bool operator==(const GroupRecipe&, const GroupRecipe&) = default;
+};
+using Groups = std::vector<GroupRecipe>;  // [[optimizer.groups]]
+
+// The values that depend on the optimizer are those of its row in nn/optimizers/rules.h where a file does not say
+// otherwise; here are sgd's, and common ones.
+struct OptimizerRecipe {
+  std::string name = "sgd";
+  double lr = 0.1;
+  double momentum = 0.9;
+  bool nesterov = false;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  bool centered = false;
+  double decay_rate = 0.8;
+  double trust = 1e-3;
+  double weight_decay = 0;
+  int64_t lookahead = 0;
+  double lookahead_alpha = 0.5;
+  Groups groups;
+  friend bool operator==(const OptimizerRecipe&, const OptimizerRecipe&) = default;
+};
+
+struct ScheduleRecipe {
+  std::string name = "constant";
+  int64_t warmup_steps = 0;
+  int64_t step_epochs = 10;
+  double gamma = 0.1;
+  double min_lr = 0;
+  double power = 2;
+  double start = 0.04;
+  double rise = 0.3;
+  int64_t restart_epochs = 10;
+  int64_t restart_factor = 1;
+  double decay = 0.2;
+  int64_t patience = 3;
+  friend bool operator==(const ScheduleRecipe&, const ScheduleRecipe&) = default;
+};
+
+struct TrainRecipe {
+  int64_t epochs = 10;
+  int64_t steps = 0;
+  int64_t batch_size = 128;
+  int64_t accumulate = 1;
+  std::string update = "auto";
+  double clip_norm = 0;
+  double clip_value = 0;
+  std::string loss = "auto";
+  double focal_gamma = 2;
+  double huber_delta = 1;
+  double margin = 0.5;
+  int64_t embedding = 64;
+  double label_smoothing = 0;
+  double sam = 0;
+  double ema = 0;
+  int64_t swa_from = 0;
+  std::string precision = "f32";
+  double loss_scale = 1024;
+  int64_t loss_scale_growth = 2000;
+  std::string on_nan = "stop";
+  int64_t nan_patience = 3;
+  int64_t log_every = 50;
+  int64_t eval_every = 1;
+  int64_t eval_batch = 0;
+  std::string monitor = "loss";
+  double min_delta = 0;
+  int64_t patience = 0;
+  friend bool operator==(const TrainRecipe&, const TrainRecipe&) = default;
+};
+
+struct CheckpointRecipe {
+  int64_t every_steps = 0;
+  int64_t every_epochs = 1;
+  int64_t keep_last = 3;
+  bool best = false;
+  std::string verify = "full";
+  std::string on_error = "fail";
+  friend bool operator==(const CheckpointRecipe&, const CheckpointRecipe&) = default;
+};
+
+struct MemoryRecipe {
+  ByteSize budget;
+  friend bool operator==(const MemoryRecipe&, const MemoryRecipe&) = default;
+};
+
+// Where a key was written: a position in the file, or a --set argument. Line 0: neither, a default or set in code.
+struct RecipeOrigin {
+  uint32_t line = 0, column = 0;  // from 1
+  bool set = false;               // by --set
+};
+
+// Where the keys of a recipe were written, for errors that are found after parsing. No part of the recipe's value.
+struct RecipeOrigins {
+  std::string file;                                                                    // path, or a name
+  std::map<std::string, RecipeOrigin, std::less<>> keys;                               // by path: "train.epochs"
+  friend bool operator==(const RecipeOrigins&, const RecipeOrigins&) { return true; }  // always: no part of the value
+};
+
+struct Recipe {  // All that a run is told.
+  std::string name;
+  int64_t seed = 0;
+  DeviceRecipe device;          // [device]
+  DataRecipe data;              // [data]
+  ModelRecipe model;            // [model]
+  OptimizerRecipe optimizer;    // [optimizer]
+  ScheduleRecipe schedule;      // [schedule]
+  TrainRecipe train;            // [train]
+  CheckpointRecipe checkpoint;  // [checkpoint]
+  MemoryRecipe memory;          // [memory]
+  RecipeOrigins origins;        // for errors
+  friend bool operator==(const Recipe&, const Recipe&) = default;
+};
+
+using Sets = std::vector<std::string>;  // "key=value", as after --set
+
+// All errors of the text and the sets at once, one per line: `file:line:col: key: expected X, got Y; hint` or
+// `--set key: ...`; UserError with Exit::bad_recipe. An empty name becomes the stem of `file`. A key that can have no
+// effect (optimizer.beta1 with sgd) is an error, unless a file has it with its default value; where a --set takes a
+// key of the file its effect, the key goes back to its default.
+Recipe parse_recipe(std::string_view text, const std::string& file, const Sets& sets = {});
+
+// A built-in recipe by name, or a file. UserError with Exit::missing_input when there is neither.
+Recipe load_recipe(const std::string& name_or_path, const Sets& sets = {});
+
+// The checks of parse_recipe for a recipe that was made or changed in code.
+void validate(const Recipe& recipe);
+
+// TOML with every key; parses back to an equal recipe. Keys without effect are written with their defaults.
+std::string to_toml(const Recipe& recipe);
+
+struct RecipeDifference {  // A key with two values.
+  std::string key, a, b;   // values as TOML
+};
+std::vector<RecipeDifference> diff(const Recipe& a, const Recipe& b);  // in the order of the key table
+
+// Hash of what a run computes: the keys that change numbers, and the passes that were left out or added
+// (pipeline_changes). Equal hashes promise equal weights.
+std::string recipe_hash(const Recipe& recipe, const std::vector<std::string>& pass_changes);
+bool changes_numbers(const Recipe& recipe, std::string_view key);  // the same keys
+
+// data.source of runs whose samples are arrays of a program: floats, and bytes.
+inline constexpr std::string_view kArraySource = "arrays", kPixelArraySource = "pixel_arrays";
+bool is_own_data(const Recipe& recipe);  // one of these
+
+// All keys as a Markdown table: key, type, default, allowed values, meaning.
+std::string recipe_reference();
+
+struct BuiltinRecipe {
+  std::string_view name;  // as given to load_recipe
+  std::string_view text;  // TOML
+};
+std::span<const BuiltinRecipe> builtin_recipes();        // sorted by name
+std::string_view recipe_summary(std::string_view text);  // the first line of the header comment
+
+inline constexpr std::string_view kDefaultRecipe = "fashion_mnist";  // of `lathe train` without a name
+
+// The same kind of run made small: tiny shapes, synthetic data, a few steps, so that the f64 reference interpreter
+// does it in seconds. Valid whenever `recipe` is.
+Recipe tiny_twin(const Recipe& recipe);
+
+}  // namespace lathe

@@ -1,0 +1,491 @@
+// The key table: the only list of recipe keys.
+#include "recipe/recipe_keys.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "backend/backend.h"
+#include "nn/families/model.h"
+#include "nn/optimizers/rules.h"
+#include "nn/schedule.h"
+#include "nn/step/loss.h"
+#include "recipe/eval_metrics.h"
+
+namespace lathe {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kMaxCount = 1e12;  // keeps products of two counts within 64 bits
+
+constexpr std::string_view kSources[] = {"fashion_mnist", "synthetic", "text",   "idx",         "csv",
+                                         "npy",           "png",       "arrays", "pixel_arrays"};
+constexpr std::string_view kTargets[] = {"class", "value", "mask", "image"};
+constexpr std::string_view kHeaders[] = {"auto", "yes", "no"};
+constexpr std::string_view kFamilies[] = {"mlp",  "cnn",  "resnet", "mobilenetv2", "efficientnet", "vit",
+                                          "bert", "unet", "lstm",   "gpt",         "layers"};
+constexpr std::string_view kActivations[] = {"relu", "gelu"};
+constexpr std::string_view kStems[] = {"small", "imagenet"};
+constexpr std::string_view kPools[] = {"token", "mean"};
+constexpr std::string_view kCells[] = {"lstm", "gru"};
+constexpr std::string_view kNorms[] = {"layer", "rms"};
+constexpr std::string_view kPositions[] = {"learned", "rotary"};
+constexpr std::string_view kMlps[] = {"gelu", "swiglu"};
+constexpr std::string_view kLosses[] = {"auto",        "cross_entropy", "focal", "bce",   "kl",    "triplet",
+                                        "contrastive", "mse",           "l1",    "huber", "cosine"};
+constexpr std::string_view kUpdates[] = {"after_all", "at_gradient", "auto"};
+constexpr std::string_view kPrecisions[] = {"f32", "bf16", "f16"};
+constexpr std::string_view kOnNan[] = {"stop", "skip"};
+constexpr std::string_view kVerify[] = {"full", "size"};
+constexpr std::string_view kOnError[] = {"fail", "warn"};
+
+bool is_name(std::string_view text) {
+  return text.size() <= 100 && (text.empty() || text[0] != '.') && std::all_of(text.begin(), text.end(), [](char c) {
+           return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';
+         });
+}
+
+bool is_path(std::string_view text) { return text.size() <= 4096 && text.find('\0') == text.npos; }
+
+constexpr Allowed range(double min, double max) { return {.min = min, .max = max}; }
+constexpr Allowed below(double min, double max) { return {.min = min, .max = max, .below_max = true}; }
+constexpr Allowed above(double min, double max) { return {.min = min, .max = max, .above_min = true}; }
+constexpr Allowed count(double min) { return range(min, kMaxCount); }
+constexpr Allowed one_of(std::span<const std::string_view> choices) { return {.choices = choices}; }
+constexpr Allowed list(Allowed item, size_t min_items, size_t max_items) {
+  item.min_items = min_items;
+  item.max_items = max_items;
+  return item;
+}
+
+// The path of a key is the path of its member.
+#define KEY(member) #member, [](Recipe & r) -> RecipeField { return &r.member; }
+constexpr bool kStable = true, kFree = false;
+constexpr bool kWhat = true, kHow = false;
+
+constexpr KeyUse kAlways{};
+constexpr KeyUse kOnCpu{[](const Recipe& r) { return r.device.name == "cpu" || r.device.name == "auto"; },
+                        "device = \"cpu\" or \"auto\""};
+constexpr KeyUse kFromFiles{[](const Recipe& r) { return r.data.source != "synthetic" && !is_own_data(r); },
+                            "data read from files"};
+bool reads(const Recipe& r, std::string_view source) { return r.data.source == source; }
+bool has_images(const Recipe& r) { return !reads(r, "text") && !reads(r, "csv"); }
+bool has_classes(const Recipe& r) { return r.data.target == "class" || r.data.target == "mask"; }
+constexpr KeyUse kImages{has_images, "images"};
+// Of a mask or an image to predict each pixel would have to move with that of the input.
+constexpr KeyUse kAugmented{
+    [](const Recipe& r) { return has_images(r) && (r.data.target == "class" || r.data.target == "value"); },
+    "images with data.target = \"class\" or \"value\""};
+constexpr KeyUse kLabelled{[](const Recipe& r) { return !reads(r, "text"); }, "data other than text"};
+bool has_own_values(const Recipe& r) { return is_own_data(r) && r.data.target == "value"; }
+constexpr KeyUse kOwnValues{has_own_values, "arrays of a program with data.target = \"value\""};
+constexpr KeyUse kCounted{[](const Recipe& r) { return (!reads(r, "text") && has_classes(r)) || has_own_values(r); },
+                          "data other than text with data.target = \"class\" or \"mask\""};
+constexpr KeyUse kFocal{[](const Recipe& r) { return r.train.loss == "focal"; }, "train.loss = \"focal\""};
+constexpr KeyUse kHuber{[](const Recipe& r) { return r.train.loss == "huber"; }, "train.loss = \"huber\""};
+constexpr KeyUse kClasses{[](const Recipe& r) { return has_classes(r) && !learns_embedding(r.train.loss); },
+                          "data.target = \"class\" or \"mask\", and no train.loss of embeddings"};
+constexpr KeyUse kEmbedding{[](const Recipe& r) { return learns_embedding(r.train.loss); },
+                            "train.loss = \"triplet\" or \"contrastive\""};
+constexpr KeyUse kSized{[](const Recipe& r) { return reads(r, "synthetic") || reads(r, "png") || is_own_data(r); },
+                        "data.source = \"synthetic\" or \"png\""};
+constexpr KeyUse kCsv{[](const Recipe& r) { return reads(r, "csv"); }, "data.source = \"csv\""};
+constexpr KeyUse kNumbers{[](const Recipe& r) { return reads(r, "csv") || reads(r, "npy"); },
+                          "data.source = \"csv\" or \"npy\""};
+constexpr KeyUse kPng{[](const Recipe& r) { return reads(r, "png"); }, "data.source = \"png\""};
+constexpr KeyUse kNoise{[](const Recipe& r) {
+                          return (r.data.target == "image" && !is_own_data(r)) ||
+                                 (r.data.target == "mask" && reads(r, "png"));
+                        },
+                        "data.target = \"image\", or \"mask\" of data.source = \"png\""};
+constexpr KeyUse kText{[](const Recipe& r) { return r.data.source == "text"; }, "data.source = \"text\""};
+constexpr KeyUse kTestSet{[](const Recipe& r) { return r.data.validation == 0; }, "data.validation = 0"};
+constexpr KeyUse kMlp{[](const Recipe& r) { return r.model.family == "mlp"; }, "model.family = \"mlp\""};
+constexpr KeyUse kBert{[](const Recipe& r) { return r.model.family == "bert"; }, "model.family = \"bert\""};
+constexpr KeyUse kCnnOrUnet{[](const Recipe& r) { return r.model.family == "cnn" || r.model.family == "unet"; },
+                            "model.family = \"cnn\" or \"unet\""};
+constexpr KeyUse kCnn{[](const Recipe& r) { return r.model.family == "cnn"; }, "model.family = \"cnn\""};
+constexpr KeyUse kGpt{[](const Recipe& r) { return r.model.family == "gpt"; }, "model.family = \"gpt\""};
+constexpr KeyUse kMlpOrCnn{[](const Recipe& r) { return r.model.family == "mlp" || r.model.family == "cnn"; },
+                           "model.family = \"mlp\" or \"cnn\""};
+constexpr KeyUse kResnet{[](const Recipe& r) { return r.model.family == "resnet"; }, "model.family = \"resnet\""};
+constexpr KeyUse kEfficientnet{[](const Recipe& r) { return r.model.family == "efficientnet"; },
+                               "model.family = \"efficientnet\""};
+constexpr KeyUse kConvNets{[](const Recipe& r) {
+                             return r.model.family == "resnet" || r.model.family == "mobilenetv2" ||
+                                    r.model.family == "efficientnet";
+                           },
+                           "model.family = \"resnet\", \"mobilenetv2\" or \"efficientnet\""};
+constexpr KeyUse kPooled{[](const Recipe& r) { return r.model.family == "vit" || r.model.family == "bert"; },
+                         "model.family = \"vit\" or \"bert\""};
+constexpr KeyUse kBertTokens{[](const Recipe& r) { return r.model.family == "bert" && r.model.tokens; },
+                             "model.family = \"bert\" with model.tokens"};
+constexpr KeyUse kVit{[](const Recipe& r) { return r.model.family == "vit"; }, "model.family = \"vit\""};
+constexpr KeyUse kLstm{[](const Recipe& r) { return r.model.family == "lstm"; }, "model.family = \"lstm\""};
+bool is_transformer(const Recipe& r) {
+  return r.model.family == "gpt" || r.model.family == "vit" || r.model.family == "bert";
+}
+constexpr KeyUse kTransformers{is_transformer, "model.family = \"gpt\", \"vit\" or \"bert\""};
+constexpr KeyUse kStacks{[](const Recipe& r) { return is_transformer(r) || r.model.family == "lstm"; },
+                         "model.family = \"gpt\", \"vit\", \"bert\" or \"lstm\""};
+constexpr KeyUse kLayered{
+    [](const Recipe& r) { return is_transformer(r) || r.model.family == "lstm" || r.model.family == "layers"; },
+    "model.family = \"gpt\", \"vit\", \"bert\", \"lstm\" or \"layers\""};
+constexpr KeyUse kNotLayers{[](const Recipe& r) { return r.model.family != "layers"; },
+                            "a model.family other than \"layers\" (which has layers of type dropout)"};
+constexpr KeyUse kTokens{[](const Recipe& r) { return takes_tokens(r); },
+                         "model.family = \"gpt\", \"bert\" with model.tokens, or layers that begin with an embedding"};
+constexpr KeyUse kRotary{[](const Recipe& r) { return r.model.family == "gpt" && r.model.positions == "rotary"; },
+                         "model.positions = \"rotary\""};
+// `section.name = "a", "b" or "c"`, of the rows for which `reads` is true.
+template <class Rows, class F>
+std::string names_text(std::string_view key, const Rows& rows, F&& reads) {
+  std::vector<std::string> names;
+  for (const auto& row : rows)
+    if (reads(row)) names.push_back(quote_toml(row.name));
+  std::string text = std::string(key) + " = " + names[0];
+  for (size_t i = 1; i < names.size(); ++i) text += (i + 1 < names.size() ? ", " : " or ") + names[i];
+  return text;
+}
+// An unknown name is an error of its own.
+template <auto Member>
+constexpr KeyUse kOfOptimizer{[](const Recipe& r) {
+                                const OptimizerRule* rule = find_optimizer(r.optimizer.name);
+                                return !rule || (rule->keys.*Member).has_value();
+                              },
+                              {},
+                              [] {
+                                return names_text("optimizer.name", kOptimizerRules, [](const OptimizerRule& rule) {
+                                  return (rule.keys.*Member).has_value();
+                                });
+                              }};
+template <unsigned Key>
+constexpr KeyUse kOfSchedule{[](const Recipe& r) {
+                               const ScheduleRule* rule = find_schedule(r.schedule.name);
+                               return !rule || (rule->keys & Key) != 0;
+                             },
+                             {},
+                             [] {
+                               return names_text("schedule.name", kScheduleRules,
+                                                 [](const ScheduleRule& rule) { return (rule.keys & Key) != 0; });
+                             }};
+constexpr KeyUse kLookahead{[](const Recipe& r) { return r.optimizer.lookahead > 0; }, "optimizer.lookahead > 0"};
+bool monitors(const Recipe& r) { return r.train.patience > 0 || r.checkpoint.best || r.schedule.name == "plateau"; }
+constexpr KeyUse kMonitored{monitors, "train.patience > 0, checkpoint.best = true or schedule.name = \"plateau\""};
+constexpr KeyUse kByEpochs{[](const Recipe& r) { return r.train.steps == 0; }, "train.steps = 0"};
+constexpr KeyUse kInF16{[](const Recipe& r) { return r.train.precision == "f16"; }, "train.precision = \"f16\""};
+constexpr KeyUse kSkipping{[](const Recipe& r) { return r.train.on_nan == "skip"; }, "train.on_nan = \"skip\""};
+
+constexpr RecipeKey kKeys[] = {
+    {KEY(name),
+     kFree,
+     kHow,
+     kAlways,
+     {.matches = is_name, .pattern = "at most 100 letters, digits, '_', '-', '.', the first no '.'"},
+     "name of the run; empty: the name of the recipe file"},
+    {KEY(seed), kStable, kWhat, kAlways, range(0, 2147483647), "everything random follows from it"},
+
+    {KEY(device.name),
+     kStable,
+     kHow,
+     kAlways,
+     {.matches = is_device_name,
+      .pattern = "\"auto\", \"cpu\", \"ref\", \"opencl\", \"opencl:N\", \"cuda\" or \"cuda:N\""},
+     "where to compute; auto: a card, else the cpu; `device = \"cpu\"` is the short form"},
+    {KEY(device.threads), kStable, kHow, kOnCpu, range(0, 1024),
+     "compute threads of the cpu device; 0: all that the process may use"},
+
+    {KEY(data.source), kStable, kWhat, kAlways, one_of(kSources), "where samples come from"},
+    {KEY(data.path),
+     kStable,
+     kHow,
+     kFromFiles,
+     {.matches = is_path, .pattern = "a path of at most 4096 bytes"},
+     "folder of the IDX, npy or PNG files, or the csv, npz or text file; empty: the installed fashion_mnist, or "
+     "generated text"},
+    {KEY(data.test_path),
+     kStable,
+     kHow,
+     kCsv,
+     {.matches = is_path, .pattern = "a path of at most 4096 bytes"},
+     "csv: file of the test rows; empty: every fifth row of data.path is one"},
+    {KEY(data.target), kFree, kWhat, kLabelled, one_of(kTargets),
+     "what is to be predicted: a class, a number, the class of each pixel, or the image without noise"},
+    {KEY(data.label),
+     kFree,
+     kWhat,
+     kCsv,
+     {.matches = is_path, .pattern = "a name or number of at most 4096 bytes"},
+     "csv: column to predict, by its name or its number from 0; empty: the last"},
+    {KEY(data.ignore),
+     kFree,
+     kWhat,
+     kCsv,
+     {.matches = is_path, .pattern = "names or numbers, at most 4096 bytes"},
+     "csv: columns to leave out, by name or number, with commas between them"},
+    {KEY(data.header), kFree, kWhat, kCsv, one_of(kHeaders),
+     "csv: the first line has the names of the columns; auto: when it has no number"},
+    {KEY(data.row), kFree, kWhat, kNumbers, range(0, 1 << 20),
+     "csv, npy: numbers per row for families that read rows, as lstm and bert do; 0: all in one row"},
+    {KEY(data.standardize),
+     kFree,
+     kWhat,
+     kNumbers,
+     {},
+     "csv, npy: numbers get mean 0 and deviation 1, column by column, as on the training samples"},
+    {KEY(data.noise), kFree, kWhat, kNoise, range(0, 255), "deviation of the noise on images, of 255"},
+    {KEY(data.max_pixels), kFree, kWhat, kPng, range(1, 1 << 28), "png: larger images are left out"},
+    {KEY(data.classes), kFree, kWhat, kCounted, range(1, 1000000),
+     "number of labels; arrays: or of numbers per sample"},
+    {KEY(data.shape), kFree, kWhat, kSized, list(range(1, 65536), 3, 3),
+     "height, width, channels of synthetic images, and of those that PNG files are scaled and cropped to"},
+    {KEY(data.target_mean), kFree, kWhat, kOwnValues, list(range(-1e300, 1e300), 1, 1000000),
+     "arrays: written by training: the mean of the numbers to predict; one for all, or one per number of a sample"},
+    {KEY(data.target_scale), kFree, kWhat, kOwnValues, list(above(0, 1e300), 1, 1000000),
+     "arrays: written by training: their deviation; the net predicts (number - mean) / deviation"},
+    {KEY(data.train_samples), kFree, kWhat, kAlways, count(0),
+     "train on the first n samples; 0: all (synthetic: 4096)"},
+    {KEY(data.test_samples), kFree, kWhat, kTestSet, count(0), "test on the first n samples; 0: all (synthetic: 1024)"},
+    {KEY(data.validation), kFree, kWhat, kAlways, below(0, 1),
+     "part of the training samples, from their end, kept for validation"},
+    {KEY(data.sequence), kFree, kWhat, kText, range(0, 1 << 20), "tokens per sample of text; 0: model.sequence"},
+    {KEY(data.threads), kFree, kHow, kAlways, range(1, 256), "loader threads"},
+    {KEY(data.prefetch), kFree, kHow, kAlways, range(1, 64), "batches prepared ahead, each in a staging buffer"},
+    {KEY(data.augment.flip), kFree, kWhat, kAugmented, {}, "mirror every second training image left to right"},
+    {KEY(data.augment.crop), kFree, kWhat, kAugmented, range(0, 4096),
+     "shift by up to so many pixels in each direction"},
+    {KEY(data.augment.rotate), kFree, kWhat, kAugmented, range(0, 180), "rotate by up to so many degrees, either way"},
+    {KEY(data.augment.cutout), kFree, kWhat, kAugmented, range(0, 4096), "side of a square of zeros, in pixels"},
+    {KEY(data.normalize.mean), kFree, kWhat, kImages, list(range(-1e6, 1e6), 1, 1024),
+     "subtracted from pixels scaled to [0, 1]; one number, or one per channel"},
+    {KEY(data.normalize.std), kFree, kWhat, kImages, list(above(0, 1e6), 1, 1024),
+     "divides them after that; one, or one per channel"},
+
+    {KEY(model.family), kStable, kWhat, kAlways, one_of(kFamilies), "kind of network"},
+    {KEY(model.hidden), kFree, kWhat, kMlp, list(range(1, 1 << 20), 0, 256), "mlp: width of each hidden layer"},
+    {KEY(model.channels), kFree, kWhat, kCnnOrUnet, list(range(1, 65536), 1, 16),
+     "cnn: channels of each stage; a stage halves the image; unet: of each size, the first is that of the image"},
+    {KEY(model.dense), kFree, kWhat, kCnn, range(0, 1 << 20),
+     "cnn: width of the dense layer before the output; 0: none"},
+    {KEY(model.dropout), kFree, kWhat, kNotLayers, below(0, 1), "part of activations dropped while training"},
+    {KEY(model.batch_norm), kFree, kWhat, kCnn, {}, "cnn: batch normalisation after each convolution"},
+    {KEY(model.activation), kFree, kWhat, kMlpOrCnn, one_of(kActivations), "nonlinearity"},
+    {KEY(model.layers), kFree, kWhat, kLayered, list(range(1, 1024), 0, 1000),
+     "gpt, vit, bert, lstm: number of blocks or layers; layers: the list of [[model.layers]]"},
+    {KEY(model.heads), kFree, kWhat, kTransformers, range(1, 1024),
+     "gpt, vit, bert: attention heads; must divide model.width"},
+    {KEY(model.width), kFree, kWhat, kStacks, range(1, 1 << 20),
+     "gpt, vit, bert: width of the residual stream; lstm: of the state"},
+    {KEY(model.feed_forward), kFree, kWhat, kTransformers, range(0, 1 << 20),
+     "gpt, vit, bert: width inside of the feed-forward layers; 0: 4 times model.width, with swiglu 8 / 3 times"},
+    {KEY(model.tokens),
+     kFree,
+     kWhat,
+     kBert,
+     {},
+     "bert: samples are tokens (whole numbers, of npy files); false: rows of numbers or pixels"},
+    {KEY(model.vocab), kFree, kWhat, kTokens, range(2, 1 << 24), "number of tokens; bytes need 256, ASCII text 128"},
+    {KEY(model.padding), kFree, kWhat, kBertTokens, range(-1, 1 << 24),
+     "bert: the token that fills short samples up: no token sees it, and no mean has it; -1: none"},
+    {KEY(model.sequence), kFree, kWhat, kTokens, range(1, 1 << 20), "number of positions"},
+    {KEY(model.norm), kFree, kWhat, kGpt, one_of(kNorms), "gpt: layer norm, or LLaMA's root-mean-square norm"},
+    {KEY(model.positions), kFree, kWhat, kGpt, one_of(kPositions),
+     "gpt: a learned table of positions, or queries and keys turned by their position"},
+    {KEY(model.rotary_base), kFree, kWhat, kRotary, above(1, 1e12), "gpt: base of the angles of rotary positions"},
+    {KEY(model.mlp), kFree, kWhat, kGpt, one_of(kMlps), "gpt: feed-forward layers with GELU, or LLaMA's gated ones"},
+    {KEY(model.kv_heads), kFree, kWhat, kGpt, range(0, 1024),
+     "gpt: heads of keys and values, each shared by several heads of queries; 0: model.heads"},
+    {KEY(model.bias), kFree, kWhat, kGpt, {}, "gpt: biases in the dense layers"},
+    {KEY(model.tied), kFree, kWhat, kGpt, {}, "gpt: the output layer has the token table as its weight"},
+    {KEY(model.depth), kFree, kWhat, kResnet, range(18, 101), "resnet: 18, 34, 50 or 101"},
+    {KEY(model.stem), kFree, kWhat, kConvNets, one_of(kStems),
+     "first layers: for small images (3x3, size kept), or as published for images of 224 x 224"},
+    {KEY(model.zero_init),
+     kFree,
+     kWhat,
+     kResnet,
+     {},
+     "resnet: the last norm of each block starts with scale 0, so that blocks start as the identity"},
+    {KEY(model.scale), kFree, kWhat, kConvNets, above(0, 16), "factor of the published numbers of channels"},
+    {KEY(model.variant), kFree, kWhat, kEfficientnet, range(0, 4), "efficientnet: lite 0 to 4"},
+    {KEY(model.patch), kFree, kWhat, kVit, range(1, 4096), "vit: side of a patch; must divide the image's sides"},
+    {KEY(model.pool), kFree, kWhat, kPooled, one_of(kPools),
+     "vit, bert: the class is read from the first token, or from the mean of all"},
+    {KEY(model.cell), kFree, kWhat, kLstm, one_of(kCells), "lstm: kind of the recurrent layers"},
+
+    {KEY(optimizer.name), kStable, kWhat, kAlways, one_of(kOptimizerNames), "update rule"},
+    {KEY(optimizer.lr), kStable, kWhat, kAlways, above(0, 1e3), "peak learning rate"},
+    {KEY(optimizer.momentum), kFree, kWhat, kOfOptimizer<&OptimizerKeys::momentum>, below(0, 1),
+     "momentum; unless written the optimizer's own, as for the keys below (docs/training.md)"},
+    {KEY(optimizer.nesterov), kFree, kWhat, kOfOptimizer<&OptimizerKeys::nesterov>, {}, "Nesterov's form of momentum"},
+    {KEY(optimizer.beta1), kFree, kWhat, kOfOptimizer<&OptimizerKeys::beta1>, below(0, 1),
+     "decay of the mean of gradients"},
+    {KEY(optimizer.beta2), kFree, kWhat, kOfOptimizer<&OptimizerKeys::beta2>, below(0, 1),
+     "decay of the mean square; lion: of the mean"},
+    {KEY(optimizer.eps), kFree, kWhat, kOfOptimizer<&OptimizerKeys::eps>, range(1e-37, 1),
+     "added to the root of the mean square"},
+    {KEY(optimizer.centered),
+     kFree,
+     kWhat,
+     kOfOptimizer<&OptimizerKeys::centered>,
+     {},
+     "rmsprop: divide by the deviation, not the root of the mean square"},
+    {KEY(optimizer.decay_rate), kFree, kWhat, kOfOptimizer<&OptimizerKeys::decay_rate>, above(0, 10),
+     "adafactor: mean squares of step t decay by 1 - t^-decay_rate"},
+    {KEY(optimizer.trust), kFree, kWhat, kOfOptimizer<&OptimizerKeys::trust>, range(1e-37, 1e3),
+     "lars: size of a step of a matrix, of the matrix's norm"},
+    {KEY(optimizer.weight_decay), kFree, kWhat, kAlways, range(0, 1e3),
+     "decay of the weights; part of the gradient or apart from it, as the optimizer is; not on biases and norms"},
+    {KEY(optimizer.lookahead), kFree, kWhat, kAlways, range(0, 1e6),
+     "steps after which slow weights go part of the way to the fast ones, which start again from there; 0: off"},
+    {KEY(optimizer.lookahead_alpha), kFree, kWhat, kLookahead, range(1e-6, 1), "part of the way"},
+    {KEY(optimizer.groups),
+     kFree,
+     kWhat,
+     kAlways,
+     {},
+     "settings of parameters by name: `match` (a pattern or a list, with * and ?), `lr_scale`, `weight_decay`, "
+     "`frozen`; "
+     "the first group that matches holds"},
+
+    {KEY(schedule.name), kFree, kWhat, kAlways, one_of(kScheduleNames), "course of the learning rate"},
+    {KEY(schedule.warmup_steps), kFree, kWhat, kOfSchedule<kReadsWarmup>, count(0),
+     "steps of linear rise to optimizer.lr"},
+    {KEY(schedule.step_epochs), kFree, kWhat, kOfSchedule<kReadsStepEpochs>, range(1, 1e6),
+     "epochs in which the rate falls by gamma"},
+    {KEY(schedule.gamma), kFree, kWhat, kOfSchedule<kReadsGamma>, above(0, 1), "factor of a fall"},
+    {KEY(schedule.min_lr), kFree, kWhat, kOfSchedule<kReadsMinLr>, range(0, 1e3),
+     "learning rate at the end; plateau: the lowest"},
+    {KEY(schedule.power), kFree, kWhat, kOfSchedule<kReadsPower>, above(0, 100),
+     "polynomial: power of the part of the run that is left"},
+    {KEY(schedule.start), kFree, kWhat, kOfSchedule<kReadsCycle>, above(0, 1),
+     "one_cycle: first rate, of optimizer.lr"},
+    {KEY(schedule.rise), kFree, kWhat, kOfSchedule<kReadsCycle>, range(0, 1), "one_cycle: part of the run that rises"},
+    {KEY(schedule.restart_epochs), kFree, kWhat, kOfSchedule<kReadsRestarts>, range(1, 1e6),
+     "cosine_restarts: epochs of the first cycle"},
+    {KEY(schedule.restart_factor), kFree, kWhat, kOfSchedule<kReadsRestarts>, range(1, 100),
+     "cosine_restarts: each cycle is so many times as long as the one before"},
+    {KEY(schedule.decay), kFree, kWhat, kOfSchedule<kReadsDecay>, above(0, 1),
+     "warmup_stable_decay: part of the run that falls"},
+    {KEY(schedule.patience), kFree, kWhat, kOfSchedule<kReadsPatience>, range(1, 1e6),
+     "plateau: evaluations without improvement before a fall"},
+
+    {KEY(train.epochs), kStable, kHow, kByEpochs, range(0, 1e6), "passes over the training samples"},
+    {KEY(train.steps), kStable, kHow, kAlways, count(0), "stop after so many updates; 0: by epochs"},
+    {KEY(train.batch_size), kStable, kWhat, kAlways, range(1, 1 << 24),
+     "samples per batch; an update sees batch_size * accumulate"},
+    {KEY(train.accumulate), kStable, kWhat, kAlways, range(1, 65536),
+     "batches whose gradients are added before an update"},
+    {KEY(train.update), kStable, kWhat, kAlways, one_of(kUpdates),
+     "when weights change: after all gradients are known, each at its gradient (less memory), or as allowed"},
+    {KEY(train.clip_norm), kFree, kWhat, kAlways, range(0, kInfinity),
+     "largest norm of all gradients together; 0: off"},
+    {KEY(train.clip_value), kFree, kWhat, kAlways, range(0, kInfinity), "largest size of a gradient element; 0: off"},
+    {KEY(train.loss), kFree, kWhat, kAlways, one_of(kLosses),
+     "what training makes small: of classes cross_entropy (auto), focal, bce or kl, or triplet or contrastive for an "
+     "embedding; of numbers and pixels mse (auto), l1 or huber; of several numbers cosine"},
+    {KEY(train.focal_gamma), kFree, kWhat, kFocal, range(0, 100), "how much less a sample counts that is known well"},
+    {KEY(train.huber_delta), kFree, kWhat, kHuber, above(0, 1e6), "distance from which on the loss is a line"},
+    {KEY(train.margin), kFree, kWhat, kEmbedding, above(0, 2),
+     "by which samples of other classes shall be farther; triplet: than those of the class, contrastive: than nothing"},
+    {KEY(train.embedding), kFree, kWhat, kEmbedding, range(1, 1 << 20), "numbers of an embedding"},
+    {KEY(train.label_smoothing), kFree, kWhat, kClasses, below(0, 1), "part of the target spread over all classes"},
+    {KEY(train.sam), kFree, kWhat, kAlways, range(0, 100),
+     "length of the step uphill from which the gradient is taken (sharpness-aware: twice the work); 0: off"},
+    {KEY(train.ema), kFree, kWhat, kAlways, below(0, 1),
+     "decay of a moving average of the weights, which evaluation and prediction use, like 0.999; 0: off"},
+    {KEY(train.swa_from), kFree, kWhat, kAlways, range(0, 1e6),
+     "epoch from whose end on the weights at the ends of epochs are averaged, for evaluation and prediction; 0: off"},
+    {KEY(train.precision), kFree, kWhat, kAlways, one_of(kPrecisions),
+     "type in which matrix products, convolutions and attention are computed; weights and all else stay f32"},
+    {KEY(train.loss_scale), kFree, kWhat, kInF16, range(1, 1 << 24),
+     "f16: the loss is multiplied by it and the gradients divided, so that small ones are not lost; a power of two"},
+    {KEY(train.loss_scale_growth), kFree, kWhat, kInF16, range(0, 1e6),
+     "f16: finite steps in a row after which the scale doubles; an overflow skips the step and halves it. 0: it stays"},
+    {KEY(train.on_nan), kFree, kWhat, kAlways, one_of(kOnNan),
+     "what a non-finite loss or gradient does: end the run, or skip the update"},
+    {KEY(train.nan_patience), kFree, kWhat, kSkipping, range(1, 1e6), "skipped updates in a row that end the run"},
+    {KEY(train.log_every), kFree, kHow, kAlways, count(1), "steps between two lines of the log"},
+    {KEY(train.eval_every), kFree, kHow, kAlways, range(0, 1e6), "epochs between two evaluations; 0: only at the end"},
+    {KEY(train.eval_batch), kFree, kHow, kAlways, range(0, 1 << 24),
+     "samples per evaluation batch; 0: train.batch_size"},
+    {KEY(train.monitor), kFree, kHow, kMonitored, one_of(kEvalMetricNames),
+     "what is to improve, on evaluation data, for patience, plateau and the best checkpoint; which there are is a "
+     "matter of data.target"},
+    {KEY(train.min_delta), kFree, kHow, kMonitored, range(0, 1e6), "smallest improvement that counts"},
+    {KEY(train.patience), kFree, kHow, kAlways, range(0, 1e6),
+     "evaluations without improvement that end the run; 0: off"},
+
+    {KEY(checkpoint.every_steps), kFree, kHow, kAlways, count(0), "steps between two checkpoints; 0: by epochs"},
+    {KEY(checkpoint.every_epochs), kFree, kHow, kAlways, range(0, 1e6),
+     "epochs between two checkpoints; 0: only at the end"},
+    {KEY(checkpoint.keep_last), kFree, kHow, kAlways, range(1, 1e6), "checkpoints kept"},
+    {KEY(checkpoint.best),
+     kFree,
+     kHow,
+     kAlways,
+     {},
+     "keep the weights of the best evaluation too, in RUN/best, for `--best`"},
+    {KEY(checkpoint.verify), kFree, kHow, kAlways, one_of(kVerify), "what resume compares: hashes, or sizes only"},
+    {KEY(checkpoint.on_error), kFree, kHow, kAlways, one_of(kOnError),
+     "a checkpoint that cannot be written ends the run, or warns"},
+
+    {KEY(memory.budget),
+     kStable,
+     kHow,
+     kAlways,
+     {},
+     "most bytes that a run may allocate, like \"512MiB\": arena, staging, snapshot, data; activations that do not fit "
+     "are "
+     "computed again (`lathe plan --curve`); \"0\": what the device has, and nothing is computed again"},
+};
+#undef KEY
+
+}  // namespace
+
+std::span<const RecipeKey> recipe_keys() { return kKeys; }
+
+const RecipeKey* find_recipe_key(std::string_view path) {
+  const auto* key =
+      std::find_if(std::begin(kKeys), std::end(kKeys), [&](const RecipeKey& k) { return k.path == path; });
+  return key == std::end(kKeys) ? nullptr : key;
+}
+
+bool is_used(const RecipeKey& key, const Recipe& recipe) {
+  if (key.path.starts_with("model.") && is_own_family(recipe.model.family)) return true;  // it may read what it likes
+  return !key.use.used || key.use.used(recipe);
+}
+
+void reset_unused(Recipe& recipe) {
+  Recipe defaults;
+  for (const RecipeKey& key : kKeys) {
+    if (is_used(key, recipe)) continue;
+    std::visit([&](auto* field) { *field = *std::get<decltype(field)>(key.field(defaults)); }, key.field(recipe));
+  }
+}
+
+std::string needs_text(const RecipeKey& key) { return key.use.needs ? key.use.needs() : std::string(key.use.with); }
+
+void fill_defaults(Recipe& r, const std::function<bool(std::string_view)>& written) {
+  const OptimizerRule* rule = find_optimizer(r.optimizer.name);
+  if (!rule) return;
+  const auto fill = [&](std::string_view key, auto& field, const auto& value) {
+    if (value && !written(key)) field = *value;
+  };
+  const OptimizerKeys& k = rule->keys;
+  fill("optimizer.momentum", r.optimizer.momentum, k.momentum);
+  fill("optimizer.nesterov", r.optimizer.nesterov, k.nesterov);
+  fill("optimizer.beta1", r.optimizer.beta1, k.beta1);
+  fill("optimizer.beta2", r.optimizer.beta2, k.beta2);
+  fill("optimizer.eps", r.optimizer.eps, k.eps);
+  fill("optimizer.centered", r.optimizer.centered, k.centered);
+  fill("optimizer.decay_rate", r.optimizer.decay_rate, k.decay_rate);
+  fill("optimizer.trust", r.optimizer.trust, k.trust);
+}
+
+bool is_recipe_section(std::string_view path) {
+  return std::any_of(std::begin(kKeys), std::end(kKeys), [&](const RecipeKey& key) {
+    return key.path.size() > path.size() && key.path.substr(0, path.size()) == path && key.path[path.size()] == '.';
+  });
+}
+
+}  // namespace lathe

@@ -1,0 +1,347 @@
+// Rules that join several keys of a recipe.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "nn/families/layer_list.h"
+#include "nn/families/model.h"
+#include "nn/optimizers/rules.h"
+#include "nn/schedule.h"
+#include "nn/step/loss.h"
+#include "nn/step/step.h"
+#include "recipe/eval_metrics.h"
+#include "recipe/recipe_keys.h"
+
+namespace lathe {
+namespace {
+
+// The image shape where the recipe alone determines it.
+Ints known_image_shape(const Recipe& r) {
+  if (r.data.source == "synthetic" || r.data.source == "png") return r.data.shape;
+  // Of arrays the recipe of a run has it; one that was written before them need not.
+  if (is_own_data(r) && r.origins.keys.contains("data.shape")) return r.data.shape;
+  if (r.data.source == "fashion_mnist") return {28, 28, 1};
+  return {};
+}
+
+// A loss that does not fit the target is named with those that do.
+void check_loss(const Recipe& r, RuleReport& report) {
+  const LossRule* rule = find_loss(r.train.loss);
+  if (!rule) return;  // auto
+  const auto is_for = [](const LossRule& l, Task t) { return std::ranges::find(l.tasks, t) != l.tasks.end(); };
+  const Task task = task_of(r);
+  const bool each_token = takes_tokens(r) && r.model.family != "bert";
+  if (is_for(*rule, task) && !(each_token && task == Task::embed)) {
+    if (task != Task::embed) return;
+    const std::pair<const char*, int64_t> batches[] = {{"train.batch_size", r.train.batch_size},
+                                                       {"train.eval_batch", r.train.eval_batch}};
+    for (const auto& [key, samples] : batches)
+      if (samples == 1)
+        report.fail({key}, fmt::format("expected at least 2 for \"{}\", which compares the samples of a batch, got 1",
+                                       r.train.loss));
+    return;
+  }
+  std::vector<std::string> names;
+  for (const LossRule& l : loss_rules())
+    if (is_for(l, task == Task::embed ? Task::classify : task) ||
+        (r.data.target == "class" && !each_token && is_for(l, Task::embed)))
+      names.push_back(quote_toml(l.name));
+  report.fail({"train.loss", "data.target"},
+              fmt::format("expected {} or \"auto\" for data.target = \"{}\"{}, got \"{}\"", fmt::join(names, ", "),
+                          r.data.target, each_token ? " of each token" : "", r.train.loss));
+}
+
+void check_target(const Recipe& r, RuleReport& report) {
+  const std::string &target = r.data.target, &source = r.data.source;
+  const bool tabular = source == "csv";
+  if ((target == "mask" && (tabular || source == "fashion_mnist" || source == "idx")) ||
+      (target == "value" && source != "csv" && source != "npy" && source != "synthetic" && !is_own_data(r)) ||
+      (target == "image" && (tabular || source == "arrays"))) {
+    const char* sources = target == "mask"    ? "\"png\", \"npy\", \"synthetic\" or arrays"
+                          : target == "value" ? "\"csv\", \"npy\", \"synthetic\" or arrays"
+                                              : "images";
+    report.fail({"data.target", "data.source"},
+                fmt::format("expected {} as data.source for \"{}\", got \"{}\"", sources, target, source));
+  }
+  const bool pixels = target == "mask" || target == "image";
+  if (pixels && r.model.family != "unet" && r.model.family != "layers" && !is_own_family(r.model.family)) {
+    report.fail(
+        {"model.family", "data.target"},
+        fmt::format("expected \"unet\" or \"layers\" for data.target = \"{}\", got \"{}\"", target, r.model.family));
+  }
+  if (!pixels && r.model.family == "unet") {
+    report.fail({"model.family", "data.target"},
+                fmt::format("expected data.target = \"mask\" or \"image\" for \"unet\", got \"{}\"", target));
+  }
+  if (target == "mask" && (r.data.classes < 2 || r.data.classes > 256 || (source == "png" && r.data.classes != 2))) {
+    report.fail({"data.classes", "data.target"},
+                fmt::format("expected {}, the background included, for data.target = \"mask\", got {}",
+                            source == "png" ? "2" : "2 to 256", r.data.classes));
+  }
+  if (source == "png" && r.data.shape[2] != 1 && r.data.shape[2] != 3) {
+    report.fail({"data.shape"}, fmt::format("expected 1 or 3 channels of PNG files, got {}", r.data.shape[2]));
+  }
+  check_loss(r, report);
+  if (const EvalMetric* metric = find_eval_metric(r.train.monitor); metric && !has_target(*metric, target)) {
+    std::vector<std::string> names;
+    for (const EvalMetric& m : kEvalMetrics)
+      if (has_target(m, target)) names.push_back(fmt::format("\"{}\"", m.name));
+    report.fail({"train.monitor", "data.target"}, fmt::format("expected one of {} for data.target = \"{}\", got \"{}\"",
+                                                              fmt::join(names, ", "), target, r.train.monitor));
+  }
+  if (r.train.monitor == "iou" && target == "mask" && r.data.classes > kMostMaskClasses) {
+    report.fail({"train.monitor", "data.classes"},
+                fmt::format("expected another metric than \"iou\" for more than {} classes, got {}", kMostMaskClasses,
+                            r.data.classes));
+  }
+}
+
+void check_data(const Recipe& r, RuleReport& report) {
+  const bool text = r.data.source == "text";
+  for (const auto& [source, what] : {std::pair{"idx", "the folder of the IDX files"},
+                                     {"csv", "a csv file"},
+                                     {"npy", "an npz file or a folder of npy files"},
+                                     {"png", "a folder with a folder of PNG files for each class"}}) {
+    if (r.data.source == source && r.data.path.empty())
+      report.fail({"data.path", "data.source"},
+                  fmt::format("expected {} for data.source = \"{}\", got \"\"", what, source));
+  }
+  check_target(r, report);
+  if (r.data.source == "fashion_mnist" && r.data.target == "class" && r.data.classes != 10) {
+    report.fail({"data.classes"},
+                fmt::format("expected 10 for data.source = \"fashion_mnist\", got {}", r.data.classes));
+  }
+  // Tokens of npy files have one label each sample, those of text one each token.
+  const bool one_label = takes_tokens(r) && r.model.family == "bert";
+  const char* wanted = !takes_tokens(r) && text
+                           ? "images (\"fashion_mnist\", \"synthetic\", \"idx\", \"png\") or numbers "
+                             "(\"csv\", \"npy\")"
+                       : one_label && r.data.source != "npy"    ? "\"npy\""
+                       : takes_tokens(r) && !one_label && !text ? "\"text\""
+                                                                : nullptr;
+  if (wanted) {
+    report.fail({"data.source", "model.family"}, fmt::format("expected {} for model.family = \"{}\", got \"{}\"",
+                                                             wanted, r.model.family, r.data.source));
+  }
+  const int64_t batch = r.train.batch_size;
+  if (r.data.train_samples > 0) {
+    const auto held_out = static_cast<int64_t>(r.data.validation * static_cast<double>(r.data.train_samples));
+    if (r.data.train_samples - held_out < batch) {
+      report.fail({"data.train_samples", "train.batch_size"},
+                  fmt::format("expected at least train.batch_size = {} samples{}, got {}", batch,
+                              held_out > 0 ? " after data.validation" : "", r.data.train_samples - held_out));
+    }
+  }
+  const Doubles &mean = r.data.normalize.mean, &deviation = r.data.normalize.std;
+  if (mean.size() != deviation.size()) {
+    report.fail(
+        {"data.normalize.std", "data.normalize.mean"},
+        fmt::format("expected as many numbers as data.normalize.mean ({}), got {}", mean.size(), deviation.size()));
+  }
+  if (is_own_data(r) && r.data.target == "value") {
+    const size_t means = r.data.target_mean.size(), scales = r.data.target_scale.size();
+    if (means != 1 && static_cast<int64_t>(means) != r.data.classes)
+      report.fail({"data.target_mean", "data.classes"},
+                  fmt::format("expected 1 number or one for each of {} (data.classes), got {}", r.data.classes, means));
+    if (means != scales)
+      report.fail({"data.target_scale", "data.target_mean"},
+                  fmt::format("expected as many numbers as data.target_mean ({}), got {}", means, scales));
+  }
+  if (const Ints shape = known_image_shape(r); !shape.empty()) check_image_rules(r, shape, report);
+}
+
+// Builds the net of a list once, for its shapes alone. `sample`: of the input as the net sees it.
+void check_layer_list(const Recipe& r, const TensorType& sample, int64_t outputs, RuleReport& report) {
+  ModelConfig c;
+  c.family = "layers";
+  c.layer_list = r.model.layers.list;
+  c.classes = outputs;
+  c.pixels = r.data.target == "mask" || r.data.target == "image";
+  Builder b("layers");
+  Net net(b, Mode::eval);
+  try {
+    build_layers(net, c, b.input(sample, InputKind::batch, "x"));
+  } catch (const LayerError& e) {
+    const std::string key = fmt::format("model.layers[{}]", e.index);
+    report.fail({key, "model.layers"}, e.what());
+  }
+}
+
+void check_tokens(const Recipe& r, RuleReport& report) {
+  if (r.data.sequence > r.model.sequence) {
+    report.fail({"data.sequence", "model.sequence"},
+                fmt::format("expected at most model.sequence = {}, got {}", r.model.sequence, r.data.sequence));
+  }
+  if (r.model.family == "bert" && r.model.padding >= r.model.vocab) {
+    report.fail({"model.padding", "model.vocab"},
+                fmt::format("expected a token below model.vocab = {}, or -1, got {}", r.model.vocab, r.model.padding));
+  }
+  if (r.data.source == "text" && r.model.vocab > 256) {
+    report.fail({"model.vocab"}, fmt::format("expected at most 256 for byte tokens, got {}", r.model.vocab));
+  }
+  if (r.model.family == "layers") {
+    const int64_t length = r.data.sequence > 0 ? r.data.sequence : r.model.sequence;
+    check_layer_list(r, {DType::i32, {1, length}}, r.model.vocab, report);
+  }
+}
+
+void check_model(const Recipe& r, RuleReport& report) {
+  const std::string_view family = r.model.family;
+  if (family == "layers" && r.model.layers.list.empty()) {
+    report.fail({"model.layers", "model.family"},
+                "expected [[model.layers]] tables for model.family = \"layers\", got none");
+    return;
+  }
+  if (family != "layers" && !r.model.layers.list.empty()) {
+    report.fail({"model.layers"},
+                fmt::format("expected model.family = \"layers\" for a list of layers, got \"{}\"", family));
+    return;
+  }
+  if (family == "resnet") {
+    constexpr int64_t kDepths[] = {18, 34, 50, 101};
+    if (std::find(std::begin(kDepths), std::end(kDepths), r.model.depth) == std::end(kDepths))
+      report.fail({"model.depth"}, fmt::format("expected 18, 34, 50 or 101, got {}", r.model.depth));
+  }
+  if (takes_tokens(r)) check_tokens(r, report);
+  if (family != "gpt" && family != "vit" && family != "bert") return;
+  if (r.model.width % r.model.heads != 0) {
+    report.fail({"model.heads", "model.width"},
+                fmt::format("expected a divisor of model.width = {}, got {}", r.model.width, r.model.heads));
+  }
+  if (family != "gpt") return;
+  if (r.model.kv_heads > 0 && r.model.heads % r.model.kv_heads != 0) {
+    report.fail({"model.kv_heads", "model.heads"},
+                fmt::format("expected a divisor of model.heads = {}, got {}", r.model.heads, r.model.kv_heads));
+  }
+  if (r.model.positions == "rotary" && r.model.width / r.model.heads % 2 != 0) {
+    report.fail({"model.positions", "model.heads", "model.width"},
+                fmt::format("expected an even model.width / model.heads for rotary positions, got {}",
+                            r.model.width / r.model.heads));
+  }
+}
+
+void check_train(const Recipe& r, RuleReport& report) {
+  if (r.train.epochs == 0 && r.train.steps == 0) {
+    report.fail({"train.epochs", "train.steps"}, "expected train.epochs or train.steps above 0, got 0 for both");
+  }
+  if ((find_schedule(r.schedule.name)->keys & kReadsMinLr) && r.schedule.min_lr > r.optimizer.lr) {
+    report.fail({"schedule.min_lr", "optimizer.lr"},
+                fmt::format("expected at most optimizer.lr = {}, got {}", r.optimizer.lr, r.schedule.min_lr));
+  }
+  if (find_optimizer(r.optimizer.name)->keys.nesterov && r.optimizer.nesterov && r.optimizer.momentum == 0) {
+    report.fail({"optimizer.nesterov", "optimizer.momentum"},
+                "expected optimizer.momentum above 0 with nesterov, got 0.0");
+  }
+  if (r.train.ema > 0 && r.train.swa_from > 0) {
+    report.fail({"train.swa_from", "train.ema"},
+                "expected one average of the weights, got train.ema and train.swa_from");
+  }
+  // With train.steps a run may be a short trial: the trainer warns (too_short_for).
+  if (r.train.steps == 0 && r.train.swa_from > 0 && r.train.swa_from >= r.train.epochs) {
+    report.fail({"train.swa_from", "train.epochs"},
+                fmt::format("expected an epoch before the last of train.epochs = {}, whose end would be all that is "
+                            "averaged, got {}",
+                            r.train.epochs, r.train.swa_from));
+  }
+  if (r.train.eval_every == 0) {
+    const auto needs_evaluations = [&](std::string_view key, std::string_view what) {
+      report.fail({"train.eval_every", key}, fmt::format("expected at least 1 with {}, got 0", what));
+    };
+    if (r.schedule.name == "plateau") needs_evaluations("schedule.name", "schedule.name = \"plateau\"");
+    if (r.train.patience > 0) needs_evaluations("train.patience", "train.patience > 0");
+  }
+  if (int exponent = 0; r.train.precision == "f16" && std::frexp(r.train.loss_scale, &exponent) != 0.5) {
+    report.fail({"train.loss_scale"}, fmt::format("expected a power of two, got {}", r.train.loss_scale));
+  }
+  if (r.train.update != "at_gradient") return;
+  const auto refuse = [&](std::string_view key, std::string_view with, std::string_view reason) {
+    report.fail({"train.update", key},
+                fmt::format("expected \"after_all\" or \"auto\" with {}, got \"at_gradient\"; {}", with, reason));
+  };
+  if (r.train.clip_norm > 0) {
+    refuse("train.clip_norm", "train.clip_norm > 0", "the norm is known only when all gradients are");
+  }
+  if (r.train.accumulate > 1) {
+    refuse("train.accumulate", "train.accumulate > 1", "a gradient is complete only after the last batch");
+  }
+  if (r.train.precision == "f16") {
+    refuse("train.precision", "train.precision = \"f16\"",
+           "a gradient that overflows must keep all weights as they are");
+  }
+  if (r.train.on_nan != "stop") {
+    refuse("train.on_nan", "train.on_nan = \"skip\"", "weights changed at earlier gradients could not be taken back");
+  }
+}
+
+}  // namespace
+
+// Of any recipe, even one whose family is not known.
+bool takes_tokens(const Recipe& r) {
+  if (r.model.family == "layers") return takes_tokens(r.model.layers.list);
+  if (r.model.family == "bert") return r.model.tokens;
+  for (const ModelFamily& f : model_families())
+    if (f.name == r.model.family) return f.input == InputForm::tokens;
+  return false;
+}
+
+Task task_of(const Recipe& r) {
+  if (r.data.target == "value") return Task::regress;
+  if (r.data.target == "mask") return Task::segment;
+  if (r.data.target == "image") return Task::restore;
+  return learns_embedding(r.train.loss) ? Task::embed : Task::classify;
+}
+
+int64_t outputs_of(const Recipe& r, int64_t classes) {
+  if (takes_tokens(r) && r.model.family != "bert") return r.model.vocab;
+  return task_of(r) == Task::embed ? r.train.embedding : classes;
+}
+
+void check_image_rules(const Recipe& r, const Ints& shape, RuleReport& report) {
+  const Doubles& mean = r.data.normalize.mean;
+  const AugmentRecipe& augment = r.data.augment;
+  if (mean.size() != 1 && static_cast<int64_t>(mean.size()) != shape[2]) {
+    report.fail({"data.normalize.mean"},
+                fmt::format("expected 1 number or one for each of {} channels, got {}", shape[2], mean.size()));
+  }
+  const int64_t side = std::min(shape[0], shape[1]);
+  if (augment.crop >= side) {
+    report.fail({"data.augment.crop"}, fmt::format("expected less than the image side {}, got {}", side, augment.crop));
+  }
+  if (augment.cutout > side) {
+    report.fail({"data.augment.cutout"},
+                fmt::format("expected at most the image side {}, got {}", side, augment.cutout));
+  }
+  if (r.model.family == "vit" && (shape[0] % r.model.patch != 0 || shape[1] % r.model.patch != 0)) {
+    report.fail({"model.patch"}, fmt::format("expected a divisor of the image sides {} and {}, got {}", shape[0],
+                                             shape[1], r.model.patch));
+  }
+  if (r.model.family == "layers" && !r.model.layers.list.empty() && !takes_tokens(r)) {
+    const std::string& target = r.data.target;
+    const int64_t known = target == "image" ? shape[2] : target == "value" && !is_own_data(r) ? 1 : r.data.classes;
+    check_layer_list(r, {DType::f32, {1, shape[0], shape[1], shape[2]}}, outputs_of(r, known), report);
+  }
+  const auto halvings = static_cast<int64_t>(r.model.channels.size());
+  if (r.model.family == "unet" && halvings <= 16 &&
+      (shape[0] % (int64_t{1} << (halvings - 1)) != 0 || shape[1] % (int64_t{1} << (halvings - 1)) != 0)) {
+    report.fail({"model.channels"},
+                fmt::format("expected few enough sizes for images of {} x {} (each but the first halves the image), "
+                            "got {}",
+                            shape[0], shape[1], halvings));
+  }
+  if (r.model.family == "cnn" && side >> halvings == 0) {
+    report.fail({"model.channels"},
+                fmt::format("expected few enough stages for images of {} x {} (each halves the image), got {}",
+                            shape[0], shape[1], halvings));
+  }
+}
+
+void check_rules(const Recipe& recipe, RuleReport& report) {
+  check_data(recipe, report);
+  check_model(recipe, report);
+  check_train(recipe, report);
+}
+
+}  // namespace lathe

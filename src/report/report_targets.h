@@ -1,0 +1,15 @@
+// Parts of report.html for nets that predict numbers or pixels.
+#pragma once
+
+#include <vector>
+
+#include "compile/compile.h"
+#include "io/page/report.h"
+
+namespace lathe {
+
+// What the net makes of evaluation data: predicted and true numbers as a chart, or input, output and truth as pictures.
+// Empty for classes. Runs the Program "predict".
+std::vector<io::ReportPart> target_parts(Executor&, const Compiled&, const data::Source& eval);
+
+}  // namespace lathe

@@ -1,0 +1,79 @@
+#include "rundir/open_run.h"
+
+#include <algorithm>
+#include <iterator>
+#include <sstream>
+
+#include "io/checkpoint.h"
+#include "rundir/run_dir.h"
+#include "session/state.h"
+
+namespace lathe {
+namespace {
+
+// With another value of one of these the outputs of the net would be read as what they are not.
+constexpr std::string_view kMeaningOfOutputs[] = {
+    "data.target", "data.label", "data.ignore", "data.classes", "data.target_mean", "data.target_scale", "train.loss"};
+
+void check_overrides(const std::string& run, const Recipe& own, const Recipe& changed) {
+  for (const RecipeDifference& d : diff(own, changed))
+    if (std::ranges::find(kMeaningOfOutputs, d.key) != std::end(kMeaningOfOutputs))
+      throw UserError(fmt::format("--set {}: the net of {} was trained for {}, got {}; train another run for that",
+                                  d.key, run, d.a, d.b),
+                      Exit::bad_recipe);
+}
+
+}  // namespace
+
+Recipe load_run_recipe(const std::string& run, const std::vector<std::string>& sets) {
+  io::PosixFs fs;
+  const std::string path = io::join_path(run, "recipe.toml");
+  if (!io::info_at(fs, path))
+    throw UserError(
+        fmt::format("{}: not a run directory (no recipe.toml); `lathe train` prints the directory it makes", run),
+        Exit::missing_input);
+  const std::string text = read_text(fs, path);
+  Recipe r = parse_recipe(text, path, sets);
+  if (!sets.empty()) check_overrides(run, parse_recipe(text, path), r);
+  return r;
+}
+
+namespace {
+
+// A recipe.toml that was edited or emptied describes another network, or other data, than the checkpoint's.
+void check_recipe_of(const std::string& run, const io::Manifest& manifest) {
+  const auto passes = manifest.info.find("disabled_passes");
+  if (passes == manifest.info.end()) return;  // a checkpoint made by other means says nothing
+  std::istringstream names(passes->second);
+  const std::vector<std::string> disabled{std::istream_iterator<std::string>(names), {}};
+  if (recipe_hash(load_run_recipe(run, {}), disabled) == manifest.recipe_hash) return;
+  throw UserError(
+      fmt::format("{}: is not the recipe that the checkpoint of step {} was trained with; put the original "
+                  "back, or override single keys with --set",
+                  io::join_path(run, "recipe.toml"), manifest.step));
+}
+
+}  // namespace
+
+std::unique_ptr<Executor> open_run(const std::string& run, const Compiled& c, Which which) {
+  io::PosixFs fs;
+  io::Notes notes;
+  const bool best = which == Which::best;
+  const auto found =
+      io::find_newest_valid(fs, io::join_path(run, best ? kBestFolder : kCheckpointFolder), io::Verify::full, notes);
+  for (const std::string& n : notes) fmt::print(stderr, "{}\n", n);
+  if (!found)
+    throw UserError(
+        fmt::format("{}: no valid {}", run,
+                    best ? "best checkpoint; training keeps one with checkpoint.best = true" : "checkpoint"),
+        Exit::missing_input);
+  check_recipe_of(run, found->manifest);
+  const DeviceName device = parse_device_name(c.recipe.device.name);
+  require_device(device);
+  auto e = std::make_unique<Executor>(
+      c.set, find_backend(device.backend).open({device.index, static_cast<int>(c.recipe.device.threads)}), c.executor);
+  load_state(*e, c.state, fs, found->path, Keep::model);
+  return e;
+}
+
+}  // namespace lathe

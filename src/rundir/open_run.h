@@ -1,0 +1,27 @@
+// A run directory, opened to use its weights: the recipe that it was trained with and an executor with its checkpoint.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compile/compile.h"
+
+namespace lathe {
+
+inline constexpr const char* kCheckpointFolder = "checkpoints";  // within a run directory
+inline constexpr const char* kBestFolder = "best";               // within a run directory
+
+enum class Which {  // Which checkpoint of a run.
+  newest,           // the last valid one
+  best,             // the one with the best evaluation (checkpoint.best)
+};
+
+// The recipe stored in a run directory, with overrides. UserError where they would change what the net's outputs mean,
+// such as data.label.
+Recipe load_run_recipe(const std::string& run, const std::vector<std::string>& sets);
+
+// An executor with the weights of the run's checkpoint; notes go to stderr.
+std::unique_ptr<Executor> open_run(const std::string& run, const Compiled&, Which = Which::newest);
+
+}  // namespace lathe

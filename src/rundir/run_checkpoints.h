@@ -1,0 +1,54 @@
+// The checkpoints of one run: its directory and lock, what --resume goes on from, what is written and what is dropped.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "io/checkpoint.h"
+#include "io/run_lock.h"
+#include "rundir/open_run.h"
+#include "rundir/progress.h"
+#include "rundir/run_dir.h"
+#include "session/state.h"
+
+namespace lathe {
+
+// Keys of Manifest::info: seconds of training up to the checkpoint, and the step from which on they were counted.
+inline constexpr const char* kSecondsInfo = "training_seconds";
+inline constexpr const char* kTimedFromInfo = "timed_from_step";
+
+struct RunPlace {               // Where a run lives.
+  std::string out;              // its directory
+  bool resume = false;          // go on from the newest valid checkpoint, if there is one
+  PipelineOptions passes = {};  // that differ from the pipeline's are noted in the checkpoints
+};
+
+class RunCheckpoints {
+ public:
+  // Makes the directories, takes the lock and cleans up after a process that died. UserError: the directory holds
+  // another run, or this recipe computes other numbers than the run that it resumes.
+  RunCheckpoints(const Recipe&, RunPlace, Progress&);
+
+  // With resume, puts the newest valid checkpoint into the executor; without one, the state's first values.
+  std::optional<io::Checkpoint> restore(Executor&, const Compiled&);
+
+  // Writes the state as it is after `step`; `info` is for restore(). A directory that cannot be written is an error, or
+  // a warning where checkpoint.on_error says so.
+  void publish(Which, Executor&, const Compiled&, int64_t step, std::map<std::string, std::string> info, MetricsLog&);
+
+  std::optional<int64_t> newest();  // the step of the last one
+
+ private:
+  void check_same_passes(const io::Checkpoint& found) const;
+  std::string passes_text() const;
+
+  RunPlace place_;
+  Progress& progress_;
+  io::PosixFs fs_;
+  std::string checkpoints_, best_;
+  std::optional<io::RunLock> lock_;
+  io::Retention retention_, best_retention_{1};
+};
+
+}  // namespace lathe

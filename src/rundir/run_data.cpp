@@ -1,0 +1,67 @@
+#include "rundir/run_data.h"
+
+#include <algorithm>
+
+#include "rundir/open_run.h"
+#include "rundir/run_dir.h"
+#include "workload/own_data.h"
+
+namespace lathe {
+namespace {
+
+// Keys that change how samples are read.
+constexpr std::string_view kReadingKeys[] = {"data.source", "data.target", "data.classes",
+                                             "data.shape",  "data.header", "data.label",
+                                             "data.ignore", "data.row",    "data.standardize"};
+
+// The type of field 1 that data.target means.
+TensorType target_type(const Recipe& r, const DataSpec& spec) {
+  const Shape& s = spec.sample.shape;
+  if (r.data.target == "value") return {DType::f32, {spec.classes}};
+  if (r.data.target == "mask" && s.ndim() == 3) return {DType::u8, {s[0], s[1]}};
+  if (r.data.target == "image") return spec.sample;
+  return {DType::i32, r.data.source == "text" ? s : Shape()};
+}
+
+void check_recipe_fits(const Recipe& r, const RunData& d, const std::string& path) {
+  const auto check = [&](bool ok, const char* field, const std::string& expected) {
+    LATHE_USER_CHECK(ok, "{}: {}: expected {}, as the recipe of the run says", path, field, expected);
+  };
+  const TensorType target = target_type(r, d.spec);
+  check(d.spec.target == target, "target", to_string(target));
+  const bool table = r.data.source == "csv";
+  check(d.preparation.table.has_value() == table, "table", table ? "one" : "none");
+  const bool scaled = r.data.source == "npy" && r.data.standardize && d.spec.sample.dtype == DType::f32;
+  check(d.preparation.numbers.mean.empty() != scaled, "numbers", scaled ? "some" : "none");
+  check_fit(r, d.spec);
+}
+
+bool reads_as(const Recipe& a, const Recipe& b) {
+  return std::ranges::none_of(diff(a, b), [](const RecipeDifference& d) {
+    return std::ranges::find(kReadingKeys, d.key) != std::end(kReadingKeys);
+  });
+}
+
+}  // namespace
+
+bool write_run_data(io::Fs& fs, const std::string& run, const RunData& d) {
+  const std::string path = io::join_path(run, kRunDataFile), text = to_json(d);
+  if (static_cast<int64_t>(text.size()) > kMaxRunDataBytes) {
+    fs.remove_file(path);
+    return false;
+  }
+  replace_text(fs, path, text);
+  return true;
+}
+
+RunData load_run_data(const std::string& run, const Recipe& r) {
+  if (is_own_data(r)) return {own_data_spec(r), {}};
+  io::PosixFs fs;
+  const std::string path = io::join_path(run, kRunDataFile);
+  if (!io::info_at(fs, path) || !reads_as(load_run_recipe(run, {}), r)) return {describe_data(r), learn_preparation(r)};
+  RunData d = parse_run_data(read_text(fs, path, kMaxRunDataBytes), path);
+  check_recipe_fits(r, d, path);
+  return d;
+}
+
+}  // namespace lathe

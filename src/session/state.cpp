@@ -1,0 +1,198 @@
+#include "session/state.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "backend/cpu/normal.h"
+#include "base/thread_pool.h"
+
+namespace lathe {
+namespace {
+
+bool is_saved(const StateSpec& s) { return s.kind != InputKind::gradient; }
+const char* file_of(const StateSpec& s) {
+  if (s.kind != InputKind::optimizer) return kModelFile;
+  return s.name.starts_with(kAveragePrefix) ? kAverageFile : kOptimizerFile;
+}
+std::string name_in_file(const StateSpec& s) {
+  return file_of(s) == std::string_view(kAverageFile) ? s.name.substr(kAveragePrefix.size()) : s.name;
+}
+constexpr const char* kStateFiles[] = {kModelFile, kOptimizerFile, kAverageFile};
+
+// FNV-1a: the stream of a tensor's first value depends on its name, not on its place in the model.
+uint32_t stream_of(const std::string& name) {
+  uint32_t h = 2166136261u;
+  for (const char c : name) h = (h ^ static_cast<uint8_t>(c)) * 16777619u;
+  return h;
+}
+
+// A value that is not finite cannot come from a checkpoint of ours: the file was changed after it was written.
+void check_finite(const std::string& path, const StateSpec& s, std::span<const std::byte> bytes) {
+  if (s.type.dtype != DType::f32) return;
+  for (size_t i = 0; i + sizeof(float) <= bytes.size(); i += sizeof(float)) {
+    float v;
+    std::memcpy(&v, bytes.data() + i, sizeof(v));
+    LATHE_USER_CHECK(
+        std::isfinite(v),
+        "{}: element {} of \"{}\" is not finite; resume with checkpoint.verify = \"full\", which compares hashes", path,
+        i / sizeof(float), s.name);
+  }
+}
+
+// dst[i] = src[index of i with axes permuted]; element size in bytes.
+void permute(const Shape& src_shape, const Ints& perm, size_t size, const std::byte* src, std::byte* dst) {
+  const Ints strides = src_shape.strides();
+  Ints shape, step;
+  for (const int64_t a : perm) {
+    shape.push_back(src_shape[static_cast<int>(a)]);
+    step.push_back(strides[static_cast<size_t>(a)]);
+  }
+  Ints index(perm.size(), 0);
+  int64_t at = 0;
+  for (int64_t i = 0; i < src_shape.numel(); ++i) {
+    std::memcpy(dst + static_cast<size_t>(i) * size, src + static_cast<size_t>(at) * size, size);
+    for (size_t d = perm.size(); d-- > 0;) {
+      at += step[d];
+      if (++index[d] < shape[d]) break;
+      at -= step[d] * shape[d];
+      index[d] = 0;
+    }
+  }
+}
+
+}  // namespace
+
+void initial_values(const StateSpec& s, int64_t seed, int64_t begin, std::span<float> out) {
+  const cpu::UniformKey key = cpu::uniform_key(static_cast<uint64_t>(seed), stream_of(s.like.empty() ? s.name : s.like),
+                                               0x696e6974u, 0);  // "init"
+  LATHE_CHECK(begin % cpu::kUniformBlock == 0, "begins at {}", begin);
+  const auto n = static_cast<int64_t>(out.size());
+  switch (s.init.kind) {
+    case Init::Kind::constant: std::ranges::fill(out, static_cast<float>(s.init.value)); return;
+    case Init::Kind::uniform:
+      for (int64_t i = 0; i < n; i += cpu::kUniformBlock)
+        cpu::fill_uniform(key, &out[static_cast<size_t>(i)], begin + i, std::min(n - i, cpu::kUniformBlock));
+      for (float& v : out) v = static_cast<float>(s.init.value * (2.0 * v - 1.0));
+      return;
+    case Init::Kind::normal:
+      for (int64_t i = 0; i < n; i += cpu::kNormalBlock)
+        cpu::fill_normal(key, s.init.value, &out[static_cast<size_t>(i)], begin + i,
+                         std::min(n - i, cpu::kNormalBlock));
+      return;
+  }
+}
+
+void initialize_state(Executor& e, const std::vector<StateSpec>& specs, int64_t seed) {
+  constexpr int64_t kPiece = 16 * cpu::kUniformBlock, kPart = 64 * kPiece;  // 4 MiB: made and copied within caches
+  ThreadPool pool(available_threads());
+  std::vector<float> part;
+  for (const StateSpec& s : specs) {
+    const bool is_float = s.type.dtype == DType::f32;
+    LATHE_CHECK(is_float || (s.init.kind == Init::Kind::constant && s.init.value == 0),
+                "{}: only floats start at other values", s.name);
+    if (!is_float) {
+      e.write_state(s.name, std::vector<std::byte>(static_cast<size_t>(s.type.bytes())));
+      continue;
+    }
+    for (int64_t begin = 0; begin < s.type.numel(); begin += kPart) {
+      part.resize(static_cast<size_t>(std::min(s.type.numel() - begin, kPart)));
+      pool.run_blocks(static_cast<int64_t>(part.size()), kPiece, [&](int64_t from, int64_t to) {
+        initial_values(s, seed, begin + from,
+                       std::span(part).subspan(static_cast<size_t>(from), static_cast<size_t>(to - from)));
+      });
+      e.write_state_part(s.name, begin * int64_t{sizeof(float)}, std::as_bytes(std::span(part)));
+    }
+  }
+}
+
+TensorType file_type(const StateSpec& s) { return {s.type.dtype, s.file.plain() ? s.type.shape : Shape(s.file.shape)}; }
+
+void to_file_order(const StateSpec& s, std::span<const std::byte> bytes, std::span<std::byte> out) {
+  if (s.file.plain())
+    std::memcpy(out.data(), bytes.data(), bytes.size());
+  else
+    permute(Shape(s.file.view), s.file.perm, static_cast<size_t>(size_of(s.type.dtype)), bytes.data(), out.data());
+}
+
+void from_file_order(const StateSpec& s, std::span<const std::byte> bytes, std::span<std::byte> out) {
+  if (s.file.plain()) {
+    std::memcpy(out.data(), bytes.data(), bytes.size());
+    return;
+  }
+  const Shape view(s.file.view);
+  Ints permuted, inverse(s.file.perm.size());
+  for (size_t i = 0; i < s.file.perm.size(); ++i) {
+    permuted.push_back(view[static_cast<int>(s.file.perm[i])]);
+    inverse[static_cast<size_t>(s.file.perm[i])] = static_cast<int64_t>(i);
+  }
+  permute(Shape(permuted), inverse, static_cast<size_t>(size_of(s.type.dtype)), bytes.data(), out.data());
+}
+
+std::vector<io::CheckpointFile> state_files(Executor& e, const std::vector<StateSpec>& specs, Keep keep) {
+  const auto spec_of = [&](size_t i) { return std::ranges::find(specs, e.set().state[i].name, &StateSpec::name); };
+  const auto& views = e.take_snapshot([&](size_t i, std::span<const std::byte> src, std::span<std::byte> dst) {
+    to_file_order(*spec_of(i), src, dst);
+  });
+  std::vector<io::CheckpointFile> files;
+  for (const std::string_view file : kStateFiles) {
+    if (keep == Keep::model && file == kOptimizerFile) continue;
+    std::vector<io::TensorData> tensors;
+    for (size_t i = 0; i < views.size(); ++i) {
+      const StateSpec& s = *spec_of(i);
+      if (is_saved(s) && file == file_of(s)) tensors.push_back({name_in_file(s), file_type(s), views[i]});
+    }
+    // Whoever loads the averages alone has a whole model: what is not averaged stands there as it is.
+    if (file == kAverageFile && !tensors.empty())
+      for (size_t i = 0; i < views.size(); ++i)
+        if (const StateSpec& s = *spec_of(i); file_of(s) == std::string_view(kModelFile) && is_saved(s))
+          if (std::ranges::find(tensors, s.name, &io::TensorData::name) == tensors.end())
+            tensors.push_back({s.name, file_type(s), views[i]});
+    if (file != kAverageFile || !tensors.empty())
+      files.push_back(io::tensor_file(std::string(file), std::move(tensors)));
+  }
+  return files;
+}
+
+namespace {
+
+void load_file(Executor& e, const std::vector<const StateSpec*>& specs, io::Fs& fs, const std::string& path) {
+  const io::SafetensorsFile file = io::SafetensorsFile::open(fs, path);
+  std::vector<std::string> problems;
+  for (const StateSpec* s : specs) {
+    const io::TensorEntry* t = file.find(name_in_file(*s));
+    const TensorType type = file_type(*s);
+    if (!t)
+      problems.push_back(fmt::format("\"{}\" is missing", name_in_file(*s)));
+    else if (t->dtype != type.dtype || t->shape != type.shape)
+      problems.push_back(fmt::format("\"{}\": expected {}, got {}{}", name_in_file(*s), to_string(type), t->dtype_name,
+                                     to_string(t->shape)));
+  }
+  LATHE_USER_CHECK(
+      problems.empty(), "{}: does not fit the model of this recipe: {}", path,
+      fmt::join(problems.begin(), problems.begin() + static_cast<long>(std::min<size_t>(problems.size(), 10)), "; "));
+  std::vector<std::byte> raw, value;
+  for (const StateSpec* s : specs) {
+    raw.resize(static_cast<size_t>(s->type.bytes()));
+    value.resize(raw.size());
+    file.read(*file.find(name_in_file(*s)), raw);
+    check_finite(path, *s, raw);
+    from_file_order(*s, raw, value);
+    e.write_state(s->name, value);
+  }
+}
+
+}  // namespace
+
+void load_state(Executor& e, const std::vector<StateSpec>& specs, io::Fs& fs, const std::string& checkpoint,
+                Keep keep) {
+  for (const std::string_view file : kStateFiles) {
+    if (keep == Keep::model && file == kOptimizerFile) continue;
+    std::vector<const StateSpec*> here;
+    for (const StateSpec& s : specs)
+      if (is_saved(s) && file == file_of(s)) here.push_back(&s);
+    if (!here.empty()) load_file(e, here, fs, io::join_path(checkpoint, std::string(file)));
+  }
+}
+
+}  // namespace lathe

@@ -1,0 +1,341 @@
+#include "workload/dataset.h"
+
+#include <algorithm>
+
+#include "data/file.h"
+#include "data/formats/csv.h"
+#include "data/formats/idx.h"
+#include "data/formats/npy.h"
+#include "data/formats/png.h"
+#include "data/formats/pnm.h"
+#include "data/noise.h"
+#include "data/synthetic.h"
+#include "data/text.h"
+#include "recipe/recipe_errors.h"
+#include "recipe/recipe_keys.h"
+#include "workload/own_data.h"
+#include "workload/preparation.h"
+
+namespace lathe {
+namespace {
+
+using data::Source;
+using data::Split;
+
+constexpr int64_t kSyntheticTrain = 4096, kSyntheticTest = 1024;
+
+int64_t wanted(const Recipe& r, Split split) {
+  return split == Split::train ? r.data.train_samples : r.data.test_samples;
+}
+
+int64_t sequence(const Recipe& r) { return r.data.sequence > 0 ? r.data.sequence : r.model.sequence; }
+
+// Of the source itself: noise is added to its images.
+data::Target target_of(const Recipe& r) {
+  return r.data.target == "value"  ? data::Target::value
+         : r.data.target == "mask" ? data::Target::mask
+                                   : data::Target::label;
+}
+
+data::SyntheticConfig synthetic_config(const Recipe& r, Split split) {
+  data::SyntheticConfig c;
+  c.shape = Shape(r.data.shape);
+  c.classes = r.data.classes;
+  const int64_t n = wanted(r, split);
+  c.count = n > 0 ? n : split == Split::train ? kSyntheticTrain : kSyntheticTest;
+  c.seed = static_cast<uint64_t>(r.seed);
+  c.split = split;
+  c.target = target_of(r);
+  return c;
+}
+
+data::NpyConfig npy_config(const Recipe& r) {
+  return {.path = r.data.path,
+          .target = r.data.target == "image" ? data::Target::image : target_of(r),
+          .classes = r.data.classes,
+          .row = r.data.row,
+          .standardize = r.data.standardize,
+          .vocab = takes_tokens(r) ? r.model.vocab : 0};
+}
+
+data::PngConfig png_config(const Recipe& r, Split split) {
+  return {.folder = r.data.path,
+          .shape = Shape(r.data.shape),
+          .target = target_of(r),
+          .classes = r.data.target == "class" ? r.data.classes : 0,
+          .max_pixels = r.data.max_pixels,
+          .limit = wanted(r, split),
+          .noise = r.data.noise,
+          .seed = split == Split::train ? 0u : 1u};
+}
+
+data::CsvConfig csv_config(const DataRecipe& d) {
+  return {.path = d.path,
+          .test_path = d.test_path,
+          .header = d.header,
+          .label = d.label,
+          .ignore = d.ignore,
+          .values = d.target == "value",
+          .classes = d.classes,
+          .row = d.row,
+          .standardize = d.standardize};
+}
+
+// Generated text is the same for every seed: a run's seed moves weights and order, not the task.
+constexpr uint64_t kTextSeed = 0;
+constexpr const char* kTextName = "generated text";
+int64_t text_bytes(Split split) { return split == Split::train ? 1 << 20 : 1 << 17; }
+
+// Of sources that know them without reading their samples.
+std::vector<std::string> known_names(const Recipe& r) {
+  if (r.data.target != "class") return {};
+  if (r.data.source == "fashion_mnist") return data::fashion_mnist_class_names();
+  return r.data.source == "png" ? data::png_class_names(r.data.path) : std::vector<std::string>();
+}
+
+// `learned` gets what the files tell of their samples.
+std::shared_ptr<const Source> open_files(const Recipe& r, Split split, Preparation& learned) {
+  const DataRecipe& d = r.data;
+  if (d.source == "csv") {
+    learned.table.emplace();
+    auto source = data::load_csv(csv_config(d), split, &*learned.table);
+    learned.names = learned.table->labels;
+    return source;
+  }
+  if (d.source == "npy") return data::load_npy(npy_config(r), split, &learned.numbers);
+  learned.names = known_names(r);
+  if (d.source == "png") return data::load_png_folder(png_config(r, split), split);
+  if (d.source == "synthetic") return data::make_synthetic(synthetic_config(r, split));
+  if (d.source == "text") {
+    if (!d.path.empty()) return data::load_text(d.path, split, sequence(r), r.model.vocab);
+    return data::make_text(data::synthetic_text(text_bytes(split), kTextSeed, split), sequence(r), r.model.vocab,
+                           kTextName);
+  }
+  if (d.source == "idx") return data::load_idx_folder(d.path, split, d.classes);
+  return data::load_fashion_mnist(d.path, split);
+}
+
+// What open_files() would open.
+data::SourceInfo describe_files(const Recipe& r, Split split) {
+  const DataRecipe& d = r.data;
+  if (d.source == "csv") return data::describe_csv(csv_config(d), split);
+  if (d.source == "npy") return data::describe_npy(npy_config(r), split);
+  if (d.source == "png") return data::describe_png_folder(png_config(r, split), split);
+  if (d.source == "synthetic") return data::describe_synthetic(synthetic_config(r, split));
+  if (d.source == "text") {
+    if (!d.path.empty()) return data::describe_text_file(d.path, split, sequence(r), r.model.vocab);
+    return data::describe_text(data::synthetic_text_bytes(text_bytes(split), kTextSeed, split), sequence(r),
+                               r.model.vocab, kTextName);
+  }
+  if (d.source == "idx") return data::describe_idx_folder(d.path, split, d.classes);
+  return data::describe_fashion_mnist(d.path, split);
+}
+
+// The noise of test images is not that of training images.
+std::shared_ptr<const Source> open(const Recipe& r, Split split, Preparation& learned) {
+  auto source = open_files(r, split, learned);
+  if (r.data.target != "image") return source;
+  return data::with_noise(std::move(source), r.data.noise, split == Split::train ? 0 : 1);
+}
+
+data::SourceInfo describe(const Recipe& r, Split split) {
+  const data::SourceInfo info = describe_files(r, split);
+  return r.data.target == "image" ? data::describe_noise(info) : info;
+}
+
+// A Misfit becomes an error of the recipe, with its place.
+template <class F>
+auto located(const Recipe& r, F&& f) {
+  try {
+    return f();
+  } catch (const data::Misfit& e) {
+    throw_recipe_error(r, {e.keys().front(), e.keys().back()}, e.what());
+  }
+}
+
+int64_t taken(const Recipe& r, Split split, int64_t all) {
+  const int64_t n = wanted(r, split);
+  if (n > all)
+    throw_recipe_error(
+        r, {split == Split::train ? "data.train_samples" : "data.test_samples"},
+        fmt::format("expected at most {}, the {} samples there are, got {}", all, data::to_string(split), n));
+  return n > 0 ? n : all;
+}
+
+int64_t held_out(const Recipe& r, int64_t train) {
+  const auto held = static_cast<int64_t>(r.data.validation * static_cast<double>(train));
+  if (r.data.validation > 0 && held == 0)
+    throw_recipe_error(
+        r, {"data.validation"},
+        fmt::format("expected a part that is at least one of {} samples, got {}", train, r.data.validation));
+  return held;
+}
+
+std::shared_ptr<const Source> first(std::shared_ptr<const Source> s, int64_t n) {
+  if (n == s->size()) return s;
+  return data::subset(std::move(s), 0, n);
+}
+
+}  // namespace
+
+Dataset open_dataset(const Recipe& r) {
+  Dataset out;
+  out.spec = describe_data(r);  // errors of the recipe come before anything is read
+  located(r, [&] {
+    Preparation learned, again;
+    out.train = open(r, Split::train, learned);
+    out.preparation = std::make_shared<Preparation>(std::move(learned));
+    out.resident_bytes = out.train->resident_bytes();
+    out.train = first(out.train, taken(r, Split::train, out.train->size()));
+    if (const int64_t held = held_out(r, out.train->size()); held > 0) {
+      out.eval = data::subset(out.train, out.train->size() - held, held);
+      out.train = data::subset(out.train, 0, out.train->size() - held);
+    } else {
+      out.eval = open(r, Split::test, again);
+      out.resident_bytes += out.eval->resident_bytes();
+      out.eval = first(out.eval, taken(r, Split::test, out.eval->size()));
+    }
+    return 0;
+  });
+  const DataSpec& spec = out.spec;
+  LATHE_USER_CHECK(out.train->fields()[0].type == spec.sample && out.train->size() == spec.train &&
+                       out.eval->size() == spec.eval && out.resident_bytes == spec.resident_bytes,
+                   "{}: the files changed while they were read", out.train->description());
+  LATHE_USER_CHECK(out.train->fields()[1].type == spec.target && out.eval->fields()[1].type == spec.target,
+                   "{}: expected targets of {}, got {} and {} for testing", out.train->description(),
+                   to_string(spec.target), to_string(out.train->fields()[1].type),
+                   to_string(out.eval->fields()[1].type));
+  LATHE_USER_CHECK(out.eval->fields()[0].type == spec.sample, "{}: expected samples of {} as for training, got {}",
+                   out.eval->description(), to_string(spec.sample), to_string(out.eval->fields()[0].type));
+  return out;
+}
+
+DataSpec describe_data(const Recipe& r) {
+  refuse_own_data(r);
+  return located(r, [&] {
+    const data::SourceInfo train = describe(r, Split::train);
+    DataSpec spec{train.sample, train.classes, taken(r, Split::train, train.size), 0, train.resident_bytes,
+                  train.target, train.units};
+    if (const int64_t held = held_out(r, spec.train); held > 0) {
+      spec.train -= held;
+      spec.eval = held;
+    } else {
+      const data::SourceInfo test = describe(r, Split::test);
+      spec.eval = taken(r, Split::test, test.size);
+      spec.resident_bytes += test.resident_bytes;
+    }
+    check_fit(r, spec);
+    return spec;
+  });
+}
+
+namespace {
+
+constexpr int64_t kMaxIdxBytes = int64_t{1} << 28;
+constexpr int64_t kMaxNamedPixels = 1 << 26;  // of a file that was asked for; data.max_pixels is for folders
+
+data::Samples one_sample(const Shape& shape, std::vector<std::byte> bytes, const std::string& path) {
+  return {{DType::u8, shape}, std::move(bytes), {path}};
+}
+
+data::Samples read_idx_samples(const std::string& path, const Shape& sample) {
+  const data::IdxArray a = data::parse_idx(data::read_file(path, kMaxIdxBytes), path);
+  const int64_t n = a.shape.ndim() > 0 ? a.shape[0] : 0;
+  LATHE_USER_CHECK(n > 0 && a.shape.numel() == n * sample.numel(), "{}: expected images of {}, got an array of {}",
+                   path, to_string(sample), to_string(a.shape));
+  const auto* first = reinterpret_cast<const std::byte*>(a.elements());
+  data::Samples out{{DType::u8, sample}, {first, first + n * sample.numel()}, {}};
+  for (int64_t i = 0; i < n; ++i) out.names.push_back(fmt::format("{}:{}", path, i));
+  return out;
+}
+
+// What a file seems to be, by its first bytes.
+std::string_view kind_of(std::span<const std::byte> start) {
+  if (start.empty()) return "an empty file";
+  if (data::is_png(start)) return "a PNG image";
+  if (data::is_pnm(start)) return "a PGM or PPM image";
+  const std::string_view text(reinterpret_cast<const char*>(start.data()), start.size());
+  if (text.starts_with("\xff\xd8\xff")) return "a JPEG image";
+  if (text.starts_with("GIF8")) return "a GIF image";
+  if (text.starts_with("\x1f\x8b")) return "a gzip file";
+  if (text.starts_with("PK")) return "a zip file";
+  const bool letters =
+      std::ranges::all_of(text, [](unsigned char c) { return c >= ' ' || c == '\t' || c == '\n' || c == '\r'; });
+  return letters ? "a text, such as csv" : "bytes of an unknown kind";
+}
+
+data::Samples read_any(const Recipe& r, const Preparation& known, const TensorType& sample, const std::string& path) {
+  if (known.table) return data::read_csv_samples(csv_config(r.data), *known.table, path);
+  const std::vector<std::byte> start = data::read_start(path, 16).bytes;
+  if (data::is_npy(start)) {
+    // Numbers that no arrays of training tell the mean of are taken as they are.
+    const bool plain = r.data.source != "npy";
+    return data::read_npy_samples(plain ? data::NpyConfig{.standardize = false} : npy_config(r), known.numbers, path);
+  }
+  const bool pixels = sample.dtype == DType::u8;
+  LATHE_USER_CHECK(pixels, "{}: expected an .npy or .npz file with samples of {}, got {}", path, to_string(sample),
+                   kind_of(start));
+  if (data::is_png(start))
+    return one_sample(sample.shape, data::read_png(path, sample.shape, r.data.source == "png", kMaxNamedPixels), path);
+  if (data::is_pnm(start)) return one_sample(sample.shape, data::read_pnm(path, sample.shape), path);
+  const auto begins = [&](int a, int b) {
+    return start.size() >= 2 && start[0] == std::byte(a) && start[1] == std::byte(b);
+  };
+  LATHE_USER_CHECK(begins(0x1f, 0x8b) || begins(0, 0),
+                   "{}: expected a PNG image, a binary PGM or PPM image, an .npy or IDX file or test:N, got {}; "
+                   "convert it, for example "
+                   "with ImageMagick",
+                   path, kind_of(start));
+  return read_idx_samples(path, sample.shape);
+}
+
+}  // namespace
+
+Preparation learn_preparation(const Recipe& r) {
+  return located(r, [&] {
+    Preparation out;
+    if (r.data.source == "csv") {
+      out.table = data::learn_csv(csv_config(r.data));
+      out.names = out.table->labels;
+    } else if (r.data.source == "npy") {
+      out.numbers = data::learn_npy(npy_config(r));
+    } else {
+      out.names = known_names(r);
+    }
+    return out;
+  });
+}
+
+data::Samples read_samples(const Recipe& r, const Preparation& known, const TensorType& sample,
+                           const std::string& path) {
+  data::Samples out = located(r, [&] { return read_any(r, known, sample, path); });
+  LATHE_USER_CHECK(out.type == sample, "{}: expected samples of {}, as the net takes them, got {}", path,
+                   to_string(sample), to_string(out.type));
+  return out;
+}
+
+std::vector<std::string> class_names(const Recipe& r) {
+  return r.data.target == "class" && r.data.source == "csv" ? learn_preparation(r).names : known_names(r);
+}
+
+void check_fit(const Recipe& r, const DataSpec& spec) {
+  RecipeErrors errors(r.origins);
+  const bool tokens = spec.sample.dtype == DType::i32;
+  if (tokens != takes_tokens(r))
+    errors.fail({"model.family", "data.source"},
+                fmt::format("expected a family for {}, as data.source = \"{}\" gives, got \"{}\"",
+                            tokens ? "tokens (gpt, or bert with model.tokens)" : "images or numbers (all but gpt)",
+                            r.data.source, r.model.family));
+  const NormalizeRecipe plain;
+  if (spec.sample.dtype == DType::f32 && r.data.normalize != plain)
+    errors.fail({"data.normalize.mean", "data.normalize.std"},
+                "expected no normalisation of samples that are no pixels; data.standardize is for them");
+  if (r.train.batch_size > spec.train)
+    errors.fail(
+        {"train.batch_size", "data.train_samples", "data.validation"},
+        fmt::format("expected at most {} (the number of training samples), got {}", spec.train, r.train.batch_size));
+  if (!tokens) check_image_rules(r, {spec.sample.shape[0], spec.sample.shape[1], spec.sample.shape[2]}, errors);
+  errors.finish();
+}
+
+}  // namespace lathe

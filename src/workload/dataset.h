@@ -1,0 +1,54 @@
+// The data of a recipe: sources for training and evaluation, and the part of it that a plan needs.
+#pragma once
+
+#include <memory>
+
+#include "base/shape.h"
+#include "data/samples.h"
+#include "data/source.h"
+#include "recipe/recipe.h"
+
+namespace lathe {
+
+struct Preparation;  // of samples (workload/preparation.h)
+
+// Enough to build and plan every step.
+struct DataSpec {
+  TensorType sample;                  // field 0: the image or the tokens
+  int64_t classes = 0;                // or tokens
+  int64_t train = 0, eval = 0;        // samples
+  int64_t resident_bytes = 0;         // memory that the sources hold
+  TensorType target{DType::i32, {}};  // field 1
+  data::TargetUnits units = {};       // of numbers to predict
+
+  int64_t terms() const { return target.numel(); }  // of the loss, per sample
+};
+
+struct Dataset {                                    // Opened data.
+  std::shared_ptr<const data::Source> train, eval;  // eval may be null
+  DataSpec spec;                                    // of both
+  int64_t resident_bytes = 0;                       // equals spec.resident_bytes
+  std::shared_ptr<const Preparation> preparation;   // null: the data are no files
+};
+
+Dataset open_dataset(const Recipe&);  // UserError as describe_data, or what reading found
+
+// From the recipe, the sizes of the files and their headers; no sample is kept (of csv files only the rows tell how
+// many there are). UserError with Exit::bad_recipe and the place of the key where recipe and data do not fit,
+// Exit::missing_input for missing files.
+DataSpec describe_data(const Recipe&);
+
+// From the training data, which are read where nothing less tells it.
+Preparation learn_preparation(const Recipe&);
+
+// Samples of another file for a net of this recipe, to be predicted, prepared as the recipe's own are: rows of a table
+// for csv; else arrays (.npy, .npz), images (.png, .pgm, .ppm) or IDX files. `sample`: what the net takes. UserError
+// with the file and what does not fit. No file but `path` is opened.
+data::Samples read_samples(const Recipe&, const Preparation&, const TensorType& sample, const std::string& path);
+// Of the classes, in their order, where the data have some: words or numbers of a column, or folders. Else empty.
+std::vector<std::string> class_names(const Recipe&);
+
+// The rules that need the data: batch size, image sizes, channels. describe_data has called it.
+void check_fit(const Recipe&, const DataSpec&);
+
+}  // namespace lathe

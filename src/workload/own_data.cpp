@@ -1,0 +1,197 @@
+#include "workload/own_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "recipe/recipe_errors.h"
+
+namespace lathe {
+namespace {
+
+// What a class derived from Source may have wrong before a sample is read.
+void check_form(const data::Source& s) {
+  LATHE_USER_CHECK(s.fields().size() == 2, "{}: expected two fields, the sample and its target, got {}",
+                   s.description(), s.fields().size());
+  LATHE_USER_CHECK(s.size() > 0, "{}: expected at least one sample, got {}", s.description(), s.size());
+}
+
+// A source whose targets are checked as they are read: what reads by label trusts it.
+class Checked final : public data::Source {
+ public:
+  explicit Checked(std::shared_ptr<const Source> whole)
+      : whole_(std::move(whole)), target_(whole_->fields()[1].type), classes_(whole_->classes()) {
+    is_mask_ = target_.dtype == DType::u8 && target_ != whole_->fields()[0].type;
+  }
+
+  int64_t size() const override { return whole_->size(); }
+  std::span<const data::Field> fields() const override { return whole_->fields(); }
+  void read(int64_t index, data::SampleSpans fields) const override {
+    whole_->read(index, fields);
+    if (target_.dtype == DType::i32) {
+      for (size_t at = 0; at < fields[1].size(); at += sizeof(int32_t)) {
+        int32_t label = 0;
+        std::memcpy(&label, fields[1].data() + at, sizeof label);
+        check(label >= 0 && label < classes_, index, label);
+      }
+    } else if (target_.dtype == DType::f32) {
+      for (size_t at = 0; at < fields[1].size(); at += sizeof(float)) {
+        float v = 0;
+        std::memcpy(&v, fields[1].data() + at, sizeof v);
+        LATHE_USER_CHECK(std::isfinite(v), "{}: expected finite numbers to predict, got {} for sample {}",
+                         description(), v, index);
+      }
+    } else if (is_mask_) {
+      const auto largest = static_cast<int64_t>(*std::ranges::max_element(fields[1]));
+      check(largest < classes_, index, largest);
+    }
+  }
+  int64_t classes() const override { return classes_; }
+  std::string description() const override { return whole_->description(); }
+  int64_t resident_bytes() const override { return whole_->resident_bytes(); }
+  data::TargetUnits target_units() const override { return whole_->target_units(); }
+
+ private:
+  void check(bool fits, int64_t index, int64_t got) const {
+    LATHE_USER_CHECK(fits, "{}: expected classes in [0, {}), got {} for sample {}", description(), classes_, got,
+                     index);
+  }
+
+  std::shared_ptr<const Source> whole_;
+  TensorType target_;
+  int64_t classes_;
+  bool is_mask_ = false;
+};
+
+// The data.target that field 1 is.
+const char* target_name(const data::Source& s) {
+  const TensorType &x = s.fields()[0].type, &y = s.fields()[1].type;
+  if (y == TensorType{DType::i32, {}}) return "class";
+  if (y.dtype == DType::f32 && y.shape.ndim() == 1) return "value";
+  if (y == TensorType{DType::u8, {x.shape[0], x.shape[1]}}) return "mask";
+  if (y == x && y.dtype == DType::u8) return "image";
+  throw UserError(fmt::format("{}: expected targets of i32 [], f32 [n], u8 [H, W] or u8 as the sample, got {} for {}",
+                              s.description(), to_string(y), to_string(x)));
+}
+
+// A source whose numbers to predict are standardised as those of another one.
+class Rescaled final : public data::Source {
+ public:
+  Rescaled(std::shared_ptr<const Source> whole, data::TargetUnits to)
+      : whole_(std::move(whole)), from_(whole_->target_units()), to_(std::move(to)) {}
+
+  int64_t size() const override { return whole_->size(); }
+  std::span<const data::Field> fields() const override { return whole_->fields(); }
+  void read(int64_t index, data::SampleSpans fields) const override {
+    whole_->read(index, fields);
+    for (size_t i = 0; i < fields[1].size() / sizeof(float); ++i) {
+      std::byte* at = fields[1].data() + i * sizeof(float);
+      float v = 0;
+      std::memcpy(&v, at, sizeof v);
+      v = static_cast<float>((v * from_.scale_of(i) + from_.mean_of(i) - to_.mean_of(i)) / to_.scale_of(i));
+      std::memcpy(at, &v, sizeof v);
+    }
+  }
+  int64_t classes() const override { return whole_->classes(); }
+  std::string description() const override { return whole_->description(); }
+  int64_t resident_bytes() const override { return whole_->resident_bytes(); }
+  data::TargetUnits target_units() const override { return to_; }
+
+ private:
+  std::shared_ptr<const Source> whole_;
+  data::TargetUnits from_, to_;
+};
+
+}  // namespace
+
+Recipe with_own_data(Recipe r, const data::Source& train) {
+  check_form(train);
+  const TensorType& sample = train.fields()[0].type;
+  LATHE_USER_CHECK((sample.dtype == DType::f32 || sample.dtype == DType::u8) && sample.shape.ndim() == 3,
+                   "{}: expected samples of f32 or u8 [H, W, C], got {}", train.description(), to_string(sample));
+  const char* target = target_name(train);
+  LATHE_USER_CHECK(r.data.target == target || r.data.target == "class",
+                   "data.target: expected \"{}\" for {}, got \"{}\"", target, train.description(), r.data.target);
+  r.data.target = target;
+  r.data.source = sample.dtype == DType::f32 ? kArraySource : kPixelArraySource;
+  r.data.path.clear();
+  r.data.shape = sample.shape.to_ints();
+  if (r.data.target != "image") r.data.classes = train.classes();
+  if (r.data.target == "value") {
+    const data::TargetUnits u = train.target_units();
+    r.data.target_mean = u.means.empty() ? Doubles{u.mean} : u.means;
+    r.data.target_scale = u.scales.empty() ? Doubles{u.scale} : u.scales;
+  }
+  r.data.train_samples = r.data.test_samples = 0;
+  validate(r);
+  return r;
+}
+
+Dataset own_dataset(const Recipe& r, std::shared_ptr<const data::Source> train,
+                    std::shared_ptr<const data::Source> eval) {
+  Dataset out;
+  out.spec = own_data_spec(r);
+  out.resident_bytes = train->resident_bytes();
+  train = std::make_shared<Checked>(std::move(train));
+  if (eval) {
+    check_form(*eval);
+    eval = std::make_shared<Checked>(std::move(eval));
+    const std::span<const data::Field> fields = eval->fields();
+    LATHE_USER_CHECK(fields[0].type == out.spec.sample && eval->classes() == out.spec.classes,
+                     "{}: expected samples of {} with {} classes as for training, got {} with {}", eval->description(),
+                     to_string(out.spec.sample), out.spec.classes, to_string(fields[0].type), eval->classes());
+    LATHE_USER_CHECK(fields[1].type == out.spec.target, "{}: expected targets of {} as for training, got {}",
+                     eval->description(), to_string(out.spec.target), to_string(fields[1].type));
+    if (r.data.target == "value") {
+      const data::TargetUnits u = eval->target_units();
+      for (const size_t n : {u.means.size(), u.scales.size()})
+        LATHE_USER_CHECK(n == 0 || static_cast<int64_t>(n) == out.spec.classes,
+                         "{}: expected units of {} numbers, got {}", eval->description(), out.spec.classes, n);
+      eval = std::make_shared<Rescaled>(std::move(eval), out.spec.units);
+    }
+    out.resident_bytes += eval->resident_bytes();
+    out.eval = std::move(eval);
+  } else if (r.data.validation > 0) {
+    const int64_t all = train->size();
+    const auto held = static_cast<int64_t>(r.data.validation * static_cast<double>(all));
+    if (held == 0 || held == all)
+      throw_recipe_error(
+          r, {"data.validation"},
+          fmt::format("expected a part of {} samples that leaves some for both, got {}", all, r.data.validation));
+    out.eval = data::subset(train, all - held, held);
+    train = data::subset(train, 0, all - held);
+  }
+  out.train = std::move(train);
+  out.spec.train = out.train->size();
+  out.spec.eval = out.eval ? out.eval->size() : 0;
+  out.spec.resident_bytes = out.resident_bytes;
+  check_fit(r, out.spec);
+  return out;
+}
+
+DataSpec own_data_spec(const Recipe& r) {
+  DataSpec spec;
+  spec.sample = {r.data.source == kArraySource ? DType::f32 : DType::u8, Shape(r.data.shape)};
+  const bool image = r.data.target == "image";
+  spec.classes = image ? spec.sample.shape[2] : r.data.classes;
+  if (r.data.target == "value") {
+    spec.target = {DType::f32, {spec.classes}};
+    spec.units = data::units_of(r.data.target_mean, r.data.target_scale);
+  } else if (r.data.target == "mask") {
+    spec.target = {DType::u8, {spec.sample.shape[0], spec.sample.shape[1]}};
+  } else if (image) {
+    spec.target = spec.sample;
+  }
+  return spec;
+}
+
+void refuse_own_data(const Recipe& r) {
+  if (is_own_data(r))
+    throw UserError(
+        fmt::format("data.source: \"{}\" means the arrays of the program that trained this run; only it can "
+                    "open them (predictions for other samples, `lathe predict RUN x.npy`, need none)",
+                    r.data.source),
+        Exit::missing_input);
+}
+
+}  // namespace lathe

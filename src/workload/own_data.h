@@ -1,0 +1,24 @@
+// Data that a program hands to train() instead of naming them in the recipe. The recipe of such a run says
+// data.source = "arrays" (floats) or "pixel_arrays" (bytes), with shape, target, classes and units: enough to predict
+// with it, not to train or evaluate it again without the program.
+#pragma once
+
+#include "workload/dataset.h"
+
+namespace lathe {
+
+// The recipe with its data section as `train` is: what the target is follows from field 1, unless the recipe says it.
+// UserError where the recipe asks for what only other data have.
+Recipe with_own_data(Recipe, const data::Source& train);
+
+// Numbers to predict are those of training in both: those of `eval` are brought to the same units. `eval` may be null:
+// then data.validation of `train` is held out, or nothing is evaluated.
+Dataset own_dataset(const Recipe&, std::shared_ptr<const data::Source> train, std::shared_ptr<const data::Source> eval);
+
+// What a prediction needs to know of the data, from the recipe of such a run alone; it counts no samples.
+DataSpec own_data_spec(const Recipe&);
+
+// UserError where the data would have to be opened, which only the program that trained the run can do.
+void refuse_own_data(const Recipe&);
+
+}  // namespace lathe
