@@ -32,11 +32,12 @@ int main(int argc, char** argv) try {
   options.out = argc > 1 ? argv[1] : "quick_gelu";
   options.quiet = true;
   lathe::PipelineOptions& passes = options.compile.passes;
-  passes.added.push_back({.after = "precision", .pass = {"quick_gelu", quick_gelu, lathe::Level::tensor}});
-  passes.on_pass = [](const lathe::PassEntry& p, const lathe::Graph& before, const lathe::Graph& after) {
-    if (p.name == "quick_gelu" && before.name == "train")
-      std::printf("quick_gelu: %td gelu, %td sigmoid before; %td, %td after\n", count(before, "gelu"),
-                  count(before, "sigmoid"), count(after, "gelu"), count(after, "sigmoid"));
+  passes.added.push_back({.after = "precision", .pass = {"quick_gelu", lathe::each_graph<quick_gelu>, lathe::Level::tensor}});
+  passes.on_pass = [](const lathe::PassEntry& p, const lathe::StepSet& before, const lathe::StepSet& after) {
+    const lathe::Graph &from = before.graphs[0], &to = after.graphs[0];
+    if (p.name == "quick_gelu" && from.name == "train")
+      std::printf("quick_gelu: %td gelu, %td sigmoid before; %td, %td after\n", count(from, "gelu"),
+                  count(from, "sigmoid"), count(to, "gelu"), count(to, "sigmoid"));
   };
   // All passes as they will run, the own one among them: like the others it is verified, timed, and can be disabled.
   for (const lathe::PassEntry& p : lathe::pipeline_with(passes)) std::printf("%s ", std::string(p.name).c_str());

@@ -10,6 +10,7 @@
 #include "base/process_age.h"
 #include "base/stopwatch.h"
 #include "loop/trainer.h"
+#include "passes/techniques/gate.h"
 #include "plan/plan.h"
 #include "run/peak.h"
 #include "session/state.h"
@@ -23,7 +24,6 @@ StepConfig image_config(const char* family) {
   c.model.batch_norm = false;
   c.model.channels = {32, 64};
   c.optimizer = {.name = "sgd", .momentum = 0.9};
-  c.at_gradient = true;
   return c;
 }
 
@@ -44,7 +44,6 @@ StepConfig gpt_config(int64_t vocab, int64_t positions, int64_t width, int64_t h
   c.model.heads = heads;
   c.model.layers = layers;
   c.optimizer = {.name = "adamw", .weight_decay = 0.01};
-  c.at_gradient = true;
   return c;
 }
 
@@ -71,6 +70,12 @@ void fill_inputs(Executor& e, const Workload& w) {
 }
 
 }  // namespace
+
+PassContext workload_context(const Target& target) {
+  PassContext context{target};
+  context.options.set(GateOptions{.at_gradient = true});  // as recipes without accumulation have it
+  return context;
+}
 
 const std::vector<Workload>& workloads() {
   static const std::vector<Workload> list{
@@ -129,11 +134,10 @@ StepBench bench_step(const Workload& w, const std::string& device_name, int thre
   const Backend& backend = find_backend(device.backend);
   const DeviceOptions options{device.index, threads};
   const Target target = backend.target(options);
-  Step step = train_step(w.config, w.sample, w.batch);
-  std::vector<Graph> graphs;
-  graphs.push_back(run_pipeline(std::move(step.graph), {target},
-                                {.disabled = {}, .stop_after = "", .verify = false, .on_pass = {}}));
-  Executor e(plan(std::move(graphs), target, backend.kernels(), {.allow_fallback = false, .budget = budget}),
+  PipelineOptions unverified;
+  unverified.verify = false;
+  const StepSet step = run_pipeline(train_step(w.config, w.sample, w.batch), workload_context(target), unverified);
+  Executor e(plan(step.graphs, target, backend.kernels(), {.allow_fallback = false, .budget = budget}),
              backend.open(options), {.slots = 1, .snapshot = false});
   initialize_state(e, step.state, 1);
   fill_inputs(e, w);

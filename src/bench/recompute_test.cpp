@@ -11,8 +11,9 @@ namespace {
 void expect_bounds(const StepConfig& config, const TensorType& sample, int64_t batch) {
   const Backend& backend = find_backend("cpu");
   const Target target = backend.target({0, 2});
-  const Graph g = run_pipeline(train_step(config, sample, batch).graph, {target},
-                               {.disabled = {}, .stop_after = "", .verify = false, .on_pass = {}});
+  PipelineOptions unverified;
+  unverified.verify = false;
+  const Graph g = run_pipeline(train_step(config, sample, batch), workload_context(target), unverified).graphs[0];
   const ProgramSet free = plan({g}, target, backend.kernels());
   const int64_t activations = free.programs[0].memory.of(MemoryClass::activations);
   struct Bound {

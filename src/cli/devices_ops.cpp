@@ -32,7 +32,7 @@ struct Support {
   std::set<DType> types;
 
   void try_sample(const Backend& backend, const Target& target, const OpDef& op, const Sample& s, DType type) {
-    Node node{&op, s.params, {}, {}, ""};
+    Node node{&op, s.params, {}, {}, "", Role::model};
     Types in, out;
     for (const SampleInput& x : s.inputs) in.push_back(x.type);
     try {

@@ -6,20 +6,22 @@
 namespace lathe::cli {
 namespace {
 
-// Writes 00-name.ir before the first pass, then NN-PASS.ir after each pass that changed the graph.
+// Writes 00-step-set.ir before the first pass, then NN-PASS.ir after each pass that changed the set.
 class Dump {
  public:
-  Dump(const std::string& dir, const Graph& g) : dir_(dir) {
+  Dump(const std::string& dir, const StepSet& s) : dir_(dir) {
     io::make_folder(dir);
-    write("00-" + g.name, g);
+    write("00-step-set", s);
   }
-  void pass(const PassEntry& p, const Graph& before, const Graph& after) {
+  void pass(const PassEntry& p, const StepSet& before, const StepSet& after) {
     ++number_;
     if (!structurally_equal(before, after)) write(fmt::format("{:02}-{}", number_, p.name), after);
   }
 
  private:
-  void write(const std::string& name, const Graph& g) { io::replace_file(dir_ + "/" + name + ".ir", print(g) + "\n"); }
+  void write(const std::string& name, const StepSet& s) {
+    io::replace_file(dir_ + "/" + name + ".ir", print(s) + "\n");
+  }
 
   std::string dir_;
   int number_ = 0;
@@ -32,7 +34,7 @@ void add_ir(CLI::App& app, int&) {
     RecipeOptions recipe;
     std::string after = "", program = "", dump = "";
     std::vector<std::string> disabled;
-    bool time = false, json = false, before = false;
+    bool time = false, json = false, before = false, set = false;
   };
   auto o = std::make_shared<Options>();
   CLI::App* cmd = app.add_subcommand("ir", "Print the graph of a step, before or after any pass");
@@ -40,6 +42,7 @@ void add_ir(CLI::App& app, int&) {
   auto* after_flag = cmd->add_option("--after", o->after, "Stop after this pass; default: after all");
   auto* before_flag = cmd->add_flag("--before", o->before, "Before the first pass, as the model was written");
   cmd->add_option("--program", o->program, "train, eval, update, ...; default: the first")->check(not_empty());
+  cmd->add_flag("--set-of-steps", o->set, "All graphs, with the table of their state")->excludes("--program");
   auto* disable = cmd->add_option("--disable-pass", o->disabled, "Leave out an optional pass; may be repeated");
   auto* dump_flag =
       cmd->add_option("--dump", o->dump, "Write the graph to this directory after each pass that changed it")
@@ -50,17 +53,22 @@ void add_ir(CLI::App& app, int&) {
   cmd->footer("Example: lathe ir mlp --after autodiff");
   cmd->callback([o] {
     const Recipe r = o->recipe.load();
-    auto steps = build_steps(r, describe_data(r), {});
-    size_t at = 0;
-    if (!o->program.empty()) {
+    StepSet set = build_steps(r, describe_data(r), {});
+    const auto show = [&] {
+      if (o->set) {
+        fmt::print("{}\n", print(set));
+        return;
+      }
       std::vector<std::string> names;
-      for (at = 0; at < steps.size() && steps[at].graph.name != o->program; ++at) names.push_back(steps[at].graph.name);
-      if (at == steps.size())
+      for (const Graph& g : set.graphs) names.push_back(g.name);
+      const Graph* g = o->program.empty() ? &set.graphs[0] : set.find_graph(o->program);
+      if (!g)
         throw UserError(fmt::format("--program: expected one of {}, got \"{}\"", fmt::join(names, ", "), o->program),
                         Exit::usage);
-    }
+      fmt::print("{}\n", print(*g));
+    };
     if (o->before) {
-      fmt::print("{}\n", print(steps[at].graph));
+      show();
       return;
     }
     const DeviceName device = parse_device_name(r.device.name);
@@ -70,17 +78,16 @@ void add_ir(CLI::App& app, int&) {
     std::vector<PassReport> reports;
     std::optional<Dump> dump;
     if (!o->dump.empty()) {
-      dump.emplace(o->dump, steps[at].graph);
-      options.on_pass = [&](const PassEntry& p, const Graph& before, const Graph& after) {
+      dump.emplace(o->dump, set);
+      options.on_pass = [&](const PassEntry& p, const StepSet& before, const StepSet& after) {
         dump->pass(p, before, after);
       };
     }
-    const Graph g =
-        run_pipeline(std::move(steps[at].graph),
-                     {find_backend(device.backend).target({device.index, 1}), precision_of(r)}, options, &reports);
+    set = run_pipeline(std::move(set), pass_context(r, find_backend(device.backend).target({device.index, 1})), options,
+                       &reports);
     if (!o->time) {
       if (o->dump.empty())
-        fmt::print("{}\n", print(g));
+        show();
       else
         fmt::print("graphs written to {}\n", o->dump);
       return;

@@ -6,6 +6,14 @@
 #include "base/checked.h"
 #include "base/stopwatch.h"
 #include "nn/step/loss.h"
+#include "passes/techniques/accumulate.h"
+#include "passes/techniques/average.h"
+#include "passes/techniques/clip_norm.h"
+#include "passes/techniques/clip_value.h"
+#include "passes/techniques/gate.h"
+#include "passes/techniques/lookahead.h"
+#include "passes/techniques/loss_scale.h"
+#include "passes/techniques/sam.h"
 #include "plan/arena.h"
 #include "plan/plan.h"
 #include "recipe/recipe_errors.h"
@@ -91,30 +99,32 @@ StepConfig step_config(const Recipe& r, const DataSpec& data) {
                  .weight_decay = r.optimizer.weight_decay,
                  .centered = r.optimizer.centered,
                  .decay_rate = r.optimizer.decay_rate,
-                 .trust = r.optimizer.trust,
-                 .lookahead = r.optimizer.lookahead};
+                 .trust = r.optimizer.trust};
   for (const GroupRecipe& g : r.optimizer.groups)
     c.optimizer.groups.push_back({g.match, g.lr_scale, g.weight_decay, g.frozen});
-  c.average = r.train.ema > 0 || r.train.swa_from > 0;
-  c.sam = r.train.sam;
   c.loss = loss_of(r.train.loss);
   c.focal_gamma = r.train.focal_gamma;
   c.huber_delta = r.train.huber_delta;
   c.margin = r.train.margin;
   c.label_smoothing = r.train.label_smoothing;
-  c.clip_norm = r.train.clip_norm;
-  c.clip_value = r.train.clip_value;
-  const bool f16 = r.train.precision == "f16";
-  if (f16) {
-    c.gradient_scale = r.train.loss_scale;
-    c.scale_growth = r.train.loss_scale_growth;
-  }
-  const bool may_update_early = r.train.clip_norm == 0 && r.train.accumulate == 1 && r.train.on_nan == "stop" && !f16;
-  c.at_gradient = r.train.update == "at_gradient" || (r.train.update == "auto" && may_update_early);
   return c;
 }
 
-DType precision_of(const Recipe& r) { return parse_dtype(r.train.precision).value(); }
+PassContext pass_context(const Recipe& r, const Target& target) {
+  PassContext context{target, parse_dtype(r.train.precision).value()};
+  PassOptions& o = context.options;
+  const bool f16 = context.precision == DType::f16;
+  o.set(SamOptions{r.train.sam});
+  o.set(AccumulateOptions{r.train.accumulate});
+  o.set(ClipValueOptions{r.train.clip_value});
+  o.set(LookaheadOptions{r.optimizer.lookahead});
+  o.set(ClipNormOptions{r.train.clip_norm});
+  const bool may_update_early = r.train.clip_norm == 0 && r.train.accumulate == 1 && r.train.on_nan == "stop" && !f16;
+  o.set(GateOptions{r.train.update == "at_gradient" || (r.train.update == "auto" && may_update_early)});
+  if (f16) o.set(LossScaleOptions{r.train.loss_scale, r.train.loss_scale_growth});
+  o.set(AverageOptions{r.train.ema > 0 || r.train.swa_from > 0});
+  return context;
+}
 
 data::LoaderConfig loader_config(const Recipe& r) {
   data::LoaderConfig l;
@@ -163,27 +173,22 @@ void check_groups(const Recipe& r, const StepConfig& c, const TensorType& sample
 
 }  // namespace
 
-std::vector<Step> build_steps(const Recipe& r, const DataSpec& data, const CompileOptions& o) {
+StepSet build_steps(const Recipe& r, const DataSpec& data, const CompileOptions& o) {
   const StepConfig c = step_config(r, data);
   if (takes_tokens(r) != (data.sample.dtype == DType::i32))
     throw_recipe_error(r, {"model.family", "data.source"},
                        fmt::format("\"{}\" takes {}, data.source \"{}\" gives {}", c.model.family,
                                    takes_tokens(r) ? "tokens" : "images", r.data.source, to_string(data.sample)));
   check_groups(r, c, data.sample);
-  std::vector<Step> steps;
-  const auto add = [&](Step s, std::string name) {
-    s.graph.name = std::move(name);
-    steps.push_back(std::move(s));
+  StepSet set;
+  const auto add = [&](StepSet s, const char* name) {
+    s.graphs[0].name = name;
+    join(set, std::move(s));
   };
   if (o.train) {
     const TrainSchedule s = train_schedule(r, data.train);
-    const int64_t tail = s.samples % s.batch;
-    const bool accumulates = s.accumulate > 1;
-    const auto make = accumulates ? accumulate_step : train_step;
-    const std::string name = accumulates ? "accumulate" : "train";
-    add(make(c, data.sample, s.batch), name);
-    if (tail > 0) add(make(c, data.sample, tail), name + "_tail");
-    if (accumulates) add(update_step(c, data.sample), "update");
+    add(train_step(c, data.sample, s.batch), "train");
+    if (const int64_t tail = s.samples % s.batch; tail > 0) add(train_step(c, data.sample, tail), "train_tail");
   }
   if (o.eval && data.eval > 0) {
     const int64_t batch = eval_batch_of(r, data);
@@ -191,7 +196,7 @@ std::vector<Step> build_steps(const Recipe& r, const DataSpec& data, const Compi
     if (data.eval % batch > 0) add(eval_step(c, data.sample, data.eval % batch), "eval_tail");
   }
   if (o.predict > 0) add(predict_step(c, data.sample, o.predict), "predict");
-  return steps;
+  return set;
 }
 
 namespace {
@@ -232,8 +237,8 @@ std::vector<Graph> with_eval_batch(const Compiled& c, std::vector<Graph> graphs,
   eval_only.predict = 0;
   Recipe r = c.recipe;
   r.train.eval_batch = samples;
-  for (Step& s : build_steps(r, c.data, eval_only))
-    graphs.push_back(run_pipeline(std::move(s.graph), {c.target, precision_of(r)}, o.passes));
+  StepSet eval = run_pipeline(build_steps(r, c.data, eval_only), pass_context(r, c.target), o.passes);
+  for (Graph& g : eval.graphs) graphs.push_back(std::move(g));
   return graphs;
 }
 
@@ -310,14 +315,9 @@ Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileO
                      "neighbour there to be compared with; {} does not",
                      out.eval_batch, data.eval, better);
   }
-  std::vector<Graph> graphs;
-  for (Step& s : build_steps(r, data, o)) {
-    for (StateSpec& spec : s.state)
-      if (std::ranges::find(out.state, spec.name, &StateSpec::name) == out.state.end())
-        out.state.push_back(std::move(spec));
-    graphs.push_back(run_pipeline(std::move(s.graph), {out.target, precision_of(r)}, o.passes,
-                                  graphs.empty() ? &out.passes : nullptr));
-  }
+  StepSet set = run_pipeline(build_steps(r, data, o), pass_context(r, out.target), o.passes, &out.passes);
+  out.state = std::move(set.state);
+  std::vector<Graph> graphs = std::move(set.graphs);
   const int64_t budget = r.memory.budget.bytes;
   Target roomy = out.target;
   if (budget > 0) roomy.memory = Target().memory;

@@ -36,18 +36,18 @@ TrainSchedule train_schedule(const Recipe&, int64_t samples);  // UserError wher
 // enough that a signal or a bad step is heard of soon.
 inline constexpr int kRunsAhead = 8;
 
-struct Compiled {                // A recipe, planned.
-  Recipe recipe;                 // "auto" is resolved: the device that was chosen
-  DataSpec data;                 // that it was planned for
-  StepConfig config;             // of the steps' graphs
-  TrainSchedule schedule;        // of training
-  std::vector<StateSpec> state;  // of all Programs, each name once
-  ProgramSet set;                // train, train_tail, eval, ...
-  Target target;                 // that it was planned for
-  ExecutorOptions executor;      // slots and snapshots
-  data::LoaderConfig loader;     // of training
-  int64_t eval_batch = 0;        // samples of evaluation's Program; fewer than the recipe's where a budget asks for it
-  std::vector<PassReport> passes;  // of the first Program
+struct Compiled {             // A recipe, planned.
+  Recipe recipe;              // "auto" is resolved: the device that was chosen
+  DataSpec data;              // that it was planned for
+  StepConfig config;          // of the steps' graphs
+  TrainSchedule schedule;     // of training
+  StateTable state;           // of all Programs
+  ProgramSet set;             // train, train_tail, eval, ...
+  Target target;              // that it was planned for
+  ExecutorOptions executor;   // slots and snapshots
+  data::LoaderConfig loader;  // of training
+  int64_t eval_batch = 0;     // samples of evaluation's Program; fewer than the recipe's where a budget asks for it
+  std::vector<PassReport> passes;  // what they did to all graphs
   double seconds = 0;              // spent in building, passes and plan; starting a driver is not counted
 
   RunMemory memory() const;                     // all that a run requests: the executor, the loader and the data set
@@ -69,9 +69,11 @@ struct CompileOptions {              // What compile makes.
 
 data::LoaderConfig loader_config(const Recipe&);         // of training
 StepConfig step_config(const Recipe&, const DataSpec&);  // what the graphs are built from
-DType precision_of(const Recipe&);                       // in which products are computed
-// Unoptimised graphs, as nn builds them, with their names.
-std::vector<Step> build_steps(const Recipe&, const DataSpec&, const CompileOptions&);
+// What passes know: precision and the options of techniques are the recipe's.
+PassContext pass_context(const Recipe&, const Target&);
+// The graphs as nn builds them, before all passes: "train", "train_tail", "eval", "eval_tail", "predict", as far as the
+// recipe and the options want them.
+StepSet build_steps(const Recipe&, const DataSpec&, const CompileOptions&);
 int64_t eval_batch_of(const Recipe&, const DataSpec&);  // samples of evaluation's Program, as the recipe wants it
 // DeviceError when it does not fit, naming the largest batch that does.
 Compiled compile(const Recipe&, const DataSpec&, const CompileOptions& = {});

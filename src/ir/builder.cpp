@@ -47,6 +47,7 @@ Values Builder::add(const OpDef& op, ArgValues inputs, ParamsPtr params) {
   node.op = &op;
   node.params = std::move(params);
   node.origin = origin_;
+  node.role = role_;
   const bool any = op.info.inputs < 0;
   LATHE_USER_CHECK(any ? !inputs.empty() : static_cast<int>(inputs.size()) == op.info.inputs,
                    "{}: expected {} inputs, got {}", op.name(), any ? "any number of" : std::to_string(op.info.inputs),
@@ -107,7 +108,9 @@ Graph Builder::finish() {
   return std::exchange(graph_, {});
 }
 
-Origin::Origin(Builder& b, std::string_view name) : b_(b), saved_(b.origin()) {
+Origin::Origin(Builder& b, std::string_view name, Role role) : Origin(b, name) { b.set_role(role); }
+
+Origin::Origin(Builder& b, std::string_view name) : b_(b), saved_(b.origin()), role_(b.role()) {
   b.set_origin(saved_.empty() ? std::string(name) : saved_ + "." + std::string(name));
 }
 

@@ -62,25 +62,53 @@ class Builder {  // Builds a graph node by node.
   // The origin of nodes added from now on.
   const std::string& origin() const { return origin_; }
   void set_origin(std::string origin) { origin_ = std::move(origin); }  // see origin()
+  Role role() const { return role_; }                                   // of nodes added from now on
+  void set_role(Role role) { role_ = role; }                            // see role()
 
  private:
   ValueId own(Value, std::string_view what) const;  // its id; UserError where it is none of this graph
 
   Graph graph_;
   std::string origin_;
+  Role role_ = Role::model;
 };
 
 // Names the nodes added in a scope: Origin scope(b, "layer1"); nested scopes join with dots.
 class Origin {
  public:
-  Origin(Builder& b, std::string_view name);  // names nodes until its end
-  ~Origin() { b_.set_origin(saved_); }
+  Origin(Builder& b, std::string_view name);             // names nodes until its end
+  Origin(Builder& b, std::string_view name, Role role);  // and says what they are for
+  ~Origin() {
+    b_.set_origin(saved_);
+    b_.set_role(role_);
+  }
   Origin(const Origin&) = delete;
   Origin& operator=(const Origin&) = delete;
 
  private:
   Builder& b_;
   std::string saved_;
+  Role role_;
+};
+
+// In a scope, nodes are added in the place of another: with its role, and its origin behind `prefix`.
+class InPlaceOf {
+ public:
+  InPlaceOf(Builder& b, const Node& n, std::string_view prefix = "") : b_(b), origin_(b.origin()), role_(b.role()) {
+    b.set_origin(std::string(prefix) + n.origin);
+    b.set_role(n.role);
+  }
+  ~InPlaceOf() {
+    b_.set_origin(origin_);
+    b_.set_role(role_);
+  }
+  InPlaceOf(const InPlaceOf&) = delete;
+  InPlaceOf& operator=(const InPlaceOf&) = delete;
+
+ private:
+  Builder& b_;
+  std::string origin_;
+  Role role_;
 };
 
 }  // namespace lathe

@@ -26,6 +26,16 @@ std::string_view to_string(OutputKind k) {
   return "?";
 }
 
+std::string_view to_string(Role r) {
+  switch (r) {
+    case Role::model: return "model";
+    case Role::loss: return "loss";
+    case Role::metric: return "metric";
+    case Role::update: return "update";
+  }
+  return "?";
+}
+
 Types Graph::types_of(const std::vector<ValueId>& ids) const {
   Types out;
   out.reserve(ids.size());
@@ -67,7 +77,8 @@ bool structurally_equal(const Graph& a, const Graph& b) {
   }
   for (size_t i = 0; i < a.nodes.size(); ++i) {
     const Node &x = a.nodes[i], &y = b.nodes[i];
-    if (x.op != y.op || !same_list(x.inputs, y.inputs) || x.outputs.size() != y.outputs.size()) return false;
+    if (x.op != y.op || x.role != y.role || !same_list(x.inputs, y.inputs) || x.outputs.size() != y.outputs.size())
+      return false;
     for (size_t k = 0; k < x.outputs.size(); ++k)
       if (a.type(x.outputs[k]) != b.type(y.outputs[k])) return false;
     if (x.params != y.params && !equal(x.op->to_attrs(x.params.get()), y.op->to_attrs(y.params.get()))) return false;

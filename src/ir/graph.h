@@ -47,12 +47,22 @@ struct Output {                          // A value that leaves the graph.
   ValueId updates = -1;                  // OutputKind::state: the input value whose storage this output takes
 };
 
+// What a node is for. Together with the op's traits it decides the precision in which a node is computed.
+enum class Role {
+  model,   // the network, and its gradients
+  loss,    // what training makes small, and its gradients
+  metric,  // what is only shown
+  update,  // from gradients to new state
+};
+std::string_view to_string(Role);  // "model", "loss", "metric", "update"
+
 struct Node {                    // One op applied to values.
   const OpDef* op = nullptr;     // never null
   ParamsPtr params;              // of the type that the op says
   std::vector<ValueId> inputs;   // arguments, in order
   std::vector<ValueId> outputs;  // results, in order
   std::string origin;            // layer that made it, e.g. "conv1"; for people
+  Role role = Role::model;       // inherited by gradients and expansions
 
   template <class P>
   const P& get() const {  // the parameters; InternalError for another type

@@ -18,9 +18,22 @@ class Parser {
 
   Graph run() {
     Graph g = graph();
-    skip_space();
-    if (at_ != text_.size()) fail("expected the end of the text");
+    end();
     return g;
+  }
+
+  StepSet run_set() {
+    StepSet s;
+    keyword("set");
+    expect('{');
+    while (!accept('}')) {
+      if (accept_word("state"))
+        s.state.add(state());
+      else
+        s.graphs.push_back(graph());
+    }
+    end();
+    return s;
   }
 
  private:
@@ -48,28 +61,95 @@ class Parser {
     return b.finish();
   }
 
+  // The one of which the next word is the name.
+  template <class T>
+  T one_of(std::initializer_list<T> all, const char* what) {
+    const std::string_view w = word();
+    for (const T& t : all)
+      if (to_string(t) == w) return t;
+    fail(fmt::format("`{}` is an unknown {}", w, what));
+  }
+
+  InputKind input_kind() {
+    return one_of<InputKind>({InputKind::param, InputKind::buffer, InputKind::optimizer, InputKind::gradient,
+                              InputKind::batch, InputKind::step},
+                             "kind of input");
+  }
+
+  // state f32[10] param "fc.bias" {init="uniform", ...}: attributes that say what the defaults say are left out.
+  StateSpec state() {
+    StateSpec s;
+    s.type = type();
+    s.kind = input_kind();
+    s.name = string();
+    names_.clear();
+    if (!accept('{')) return s;
+    for (auto& [name, attr] : attributes()) set_attribute(s, name, attr);
+    return s;
+  }
+
+  void set_attribute(StateSpec& s, std::string_view name, const Attr& attr) {
+    const auto is = [&](std::string_view wanted) { return name == wanted; };
+    const auto text = [&]() -> const std::string& {
+      const std::string* value = std::get_if<std::string>(&attr);
+      if (!value) fail(fmt::format("{}: expected a string", name));
+      return *value;
+    };
+    const auto list = [&]() -> const Ints& {
+      const Ints* value = std::get_if<Ints>(&attr);
+      if (!value) fail(fmt::format("{}: expected a list of whole numbers", name));
+      return *value;
+    };
+    if (is("init")) {
+      const std::string& kind = text();
+      s.init.kind = kind == "uniform"  ? Init::Kind::uniform
+                    : kind == "normal" ? Init::Kind::normal
+                                       : Init::Kind::constant;
+      if (kind != "constant" && s.init.kind == Init::Kind::constant) fail(fmt::format("init: unknown kind {}", kind));
+    } else if (is("value")) {
+      const int64_t* whole = std::get_if<int64_t>(&attr);
+      const double* number = std::get_if<double>(&attr);
+      if (!whole && !number) fail("value: expected a number");
+      s.init.value = whole ? static_cast<double>(*whole) : *number;
+    } else if (is("view")) {
+      s.file.view = list();
+    } else if (is("perm")) {
+      s.file.perm = list();
+    } else if (is("shape")) {
+      s.file.shape = list();
+    } else if (is("like")) {
+      s.like = text();
+    } else if (is("of")) {
+      s.of = text();
+    } else if (is("gated")) {
+      const bool* value = std::get_if<bool>(&attr);
+      if (!value) fail("gated: expected true or false");
+      s.gated = *value;
+    } else if (is("saved_in")) {
+      bool known = false;
+      for (const StateFile f : {StateFile::none, StateFile::model, StateFile::optimizer, StateFile::average})
+        if (to_string(f) == text()) s.saved_in = f, known = true;
+      if (!known) fail(fmt::format("saved_in: unknown file {}", text()));
+    } else if (is("saved_as")) {
+      s.saved_as = text();
+    } else {
+      fail(fmt::format("unknown attribute `{}` of a state", name));
+    }
+  }
+
   void input(Builder& b, std::unordered_map<std::string, Value>& values) {
     const std::string id = value_name();
     expect(':');
     const TensorType t = type();
-    const std::string_view kind = word();
-    std::optional<InputKind> k;
-    for (InputKind c : {InputKind::param, InputKind::buffer, InputKind::optimizer, InputKind::gradient,
-                        InputKind::batch, InputKind::step})
-      if (to_string(c) == kind) k = c;
-    if (!k) fail("unknown kind of input");
+    const InputKind kind = input_kind();
     const std::string name = string();
-    define(values, id, b.input(t, *k, name));
+    define(values, id, b.input(t, kind, name));
   }
 
   void output(Builder& b, const std::unordered_map<std::string, Value>& values) {
     const Value v = use(values);
-    const std::string_view kind = word();
-    std::optional<OutputKind> k;
-    for (OutputKind c : {OutputKind::state, OutputKind::metric, OutputKind::result})
-      if (to_string(c) == kind) k = c;
-    if (!k) fail("unknown kind of output");
-    Output o{v.id(), *k, string(), -1};
+    const auto kind = one_of<OutputKind>({OutputKind::state, OutputKind::metric, OutputKind::result}, "kind of output");
+    Output o{v.id(), kind, string(), -1};
     if (accept_word("updates")) o.updates = use(values).id();
     b.mutable_graph().outputs.push_back(std::move(o));
   }
@@ -100,9 +180,12 @@ class Parser {
     if (accept('{')) attrs = attributes();
     std::string origin;
     if (accept('@')) origin = string();
+    Role role = Role::model;
+    if (accept_word("as")) role = one_of<Role>({Role::model, Role::loss, Role::metric, Role::update}, "role");
     const size_t end = at_;
     try {
       b.set_origin(origin);
+      b.set_role(role);
       const Values out = b.add(*op, args, op->from_attrs(attrs));
       at_ = start;
       if (out.size() != results.size()) fail(fmt::format("`{}` has {} outputs", op_name, out.size()));
@@ -266,6 +349,10 @@ class Parser {
     at_ += w.size();
     return true;
   }
+  void end() {
+    skip_space();
+    if (at_ != text_.size()) fail("expected the end of the text");
+  }
   void keyword(std::string_view w) {
     if (!accept_word(w)) fail(fmt::format("expected `{}`", w));
   }
@@ -315,5 +402,6 @@ class Parser {
 }  // namespace
 
 Graph parse_graph(std::string_view text, const OpRegistry& ops) { return Parser(text, ops).run(); }
+StepSet parse_step_set(std::string_view text, const OpRegistry& ops) { return Parser(text, ops).run_set(); }
 
 }  // namespace lathe

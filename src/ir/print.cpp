@@ -54,6 +54,7 @@ class Printer {
       if (!attrs.empty()) out += " " + attrs;
     }
     if (!n.origin.empty()) out += " @" + quoted(n.origin);
+    if (n.role != Role::model) out += fmt::format(" as {}", to_string(n.role));
     return out;
   }
 
@@ -89,5 +90,40 @@ class Printer {
 
 std::string print(const Graph& g) { return Printer(g).graph(); }
 std::string print_node(const Graph& g, const Node& n) { return Printer(g).node(n); }
+
+namespace {
+
+std::string state_row(const StateSpec& s) {
+  const StateSpec plain;
+  Attrs attrs;
+  const auto add = [&](const char* name, const auto& value, const auto& usual) {
+    if (!(value == usual)) attrs.emplace_back(name, Attr(value));
+  };
+  const auto kind_text = [](Init::Kind k) {
+    return std::string(k == Init::Kind::uniform ? "uniform" : k == Init::Kind::normal ? "normal" : "constant");
+  };
+  add("init", kind_text(s.init.kind), kind_text(plain.init.kind));
+  add("value", s.init.value, plain.init.value);
+  add("view", s.file.view, plain.file.view);
+  add("perm", s.file.perm, plain.file.perm);
+  add("shape", s.file.shape, plain.file.shape);
+  add("like", s.like, plain.like);
+  add("of", s.of, plain.of);
+  add("gated", s.gated, plain.gated);
+  add("saved_in", std::string(to_string(s.saved_in)), std::string(to_string(plain.saved_in)));
+  add("saved_as", s.saved_as, plain.saved_as);
+  std::string row = fmt::format("state {} {} {}", to_string(s.type), to_string(s.kind), quoted(s.name));
+  if (!attrs.empty()) row += " " + to_string(attrs);
+  return row;
+}
+
+}  // namespace
+
+std::string print(const StepSet& set) {
+  std::string out = "set {\n";
+  for (const StateSpec& s : set.state) out += "  " + state_row(s) + "\n";
+  for (const Graph& g : set.graphs) out += print(g) + "\n";
+  return out + "}";
+}
 
 }  // namespace lathe

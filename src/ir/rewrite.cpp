@@ -1,5 +1,7 @@
 #include "ir/rewrite.h"
 
+#include <algorithm>
+
 namespace lathe {
 
 Rebuild::Rebuild(const Graph& source) : source_(source), builder_(source.name), map_(source.types.size(), -1) {
@@ -25,7 +27,7 @@ void Rebuild::map(ValueId old, Value now) { map_[static_cast<size_t>(old)] = now
 void Rebuild::copy(const Node& n) {
   // The types are known: no need to ask the op's rule again.
   Graph& g = builder_.mutable_graph();
-  Node copy{n.op, n.params, {}, {}, n.origin};
+  Node copy{n.op, n.params, {}, {}, n.origin, n.role};
   copy.inputs.reserve(n.inputs.size());
   for (ValueId v : n.inputs) copy.inputs.push_back(mapped(v).id());
   for (ValueId v : n.outputs) {
@@ -57,13 +59,125 @@ Graph Rebuild::finish() {
 Graph rebuild(const Graph& g, const std::function<std::optional<Values>(Rebuild&, const Node&)>& on_node) {
   Rebuild r(g);
   for (const Node& n : g.nodes) {
-    r.builder().set_origin(n.origin);
+    const InPlaceOf place(r.builder(), n);
     if (auto now = on_node(r, n))
       r.replace(n, *now);
     else
       r.copy(n);
   }
   return r.finish();
+}
+
+Edit::Edit(Graph g)
+    : builder_(std::move(g)),
+      old_(builder_.graph().nodes.size()),
+      old_outputs_(builder_.graph().outputs.size()),
+      redirected_(builder_.graph().types.size(), -1) {
+  for (const Input& in : builder_.graph().inputs)
+    if (is_state(in.kind)) states_.emplace(in.name, in.value);
+}
+
+void Edit::set_input(size_t node, size_t k, Value now) {
+  Graph& g = builder_.mutable_graph();
+  ValueId& at = g.nodes[node].inputs[k];
+  LATHE_CHECK(g.type(at) == now.type(), "{} replaces {}", to_string(now.type()), to_string(g.type(at)));
+  at = now.id();
+}
+
+void Edit::set_output(size_t output, Value now) {
+  Graph& g = builder_.mutable_graph();
+  Output& o = g.outputs[output];
+  LATHE_CHECK(g.type(o.value) == now.type(), "{}: {} replaces {}", o.name, to_string(now.type()),
+              to_string(g.type(o.value)));
+  o.value = now.id();
+}
+
+void Edit::redirect(Value old, Value now) {
+  LATHE_CHECK(old.type() == now.type(), "{} replaces {}", to_string(now.type()), to_string(old.type()));
+  LATHE_CHECK(static_cast<size_t>(old.id()) < redirected_.size(), "%{} is no value of before", old.id());
+  redirected_[static_cast<size_t>(old.id())] = now.id();
+}
+
+Value Edit::state_input(StateSpec spec, StateTable& table) {
+  const auto [found, made] = states_.emplace(spec.name, -1);
+  if (made) found->second = builder_.input(spec.type, spec.kind, spec.name).id();
+  table.add(std::move(spec));
+  return value(found->second);
+}
+
+Graph Edit::finish() {
+  Graph g = builder_.finish();
+  const auto follow = [&](ValueId& v) {
+    if (static_cast<size_t>(v) < redirected_.size() && redirected_[static_cast<size_t>(v)] >= 0)
+      v = redirected_[static_cast<size_t>(v)];
+  };
+  for (size_t i = 0; i < old_; ++i)
+    for (ValueId& v : g.nodes[i].inputs) follow(v);
+  for (size_t i = 0; i < old_outputs_; ++i) follow(g.outputs[i].value);
+  const auto def = definitions(g);
+  std::vector<Node> ordered;
+  ordered.reserve(g.nodes.size());
+  enum : uint8_t { kNew, kOpen, kDone };
+  std::vector<uint8_t> mark(g.nodes.size(), kNew);
+  std::vector<int32_t> stack;
+  for (int32_t i = 0; i < static_cast<int32_t>(g.nodes.size()); ++i) {
+    stack.push_back(i);
+    while (!stack.empty()) {
+      const auto at = static_cast<size_t>(stack.back());
+      if (mark[at] == kNew) {
+        mark[at] = kOpen;
+        const std::vector<ValueId>& in = g.nodes[at].inputs;
+        for (size_t k = in.size(); k-- > 0;) {  // what defines the first argument comes first
+          const int32_t d = def[static_cast<size_t>(in[k])];
+          if (d < 0 || mark[static_cast<size_t>(d)] == kDone) continue;
+          LATHE_CHECK(mark[static_cast<size_t>(d)] == kNew, "an edit of graph {} made a cycle", g.name);
+          stack.push_back(d);
+        }
+        continue;
+      }
+      stack.pop_back();
+      if (mark[at] == kDone) continue;
+      mark[at] = kDone;
+      ordered.push_back(std::move(g.nodes[at]));
+    }
+  }
+  g.nodes = std::move(ordered);
+  return g;
+}
+
+Value clone_cone(Builder& b, Value of, ArgValues old, ArgValues now) {
+  Graph& g = b.mutable_graph();
+  const size_t count = g.nodes.size();
+  std::vector<bool> needed(g.types.size(), false);
+  needed[static_cast<size_t>(of.id())] = true;
+  std::vector<bool> above(count, false);
+  for (size_t i = count; i-- > 0;) {
+    const Node& n = g.nodes[i];
+    above[i] = std::ranges::any_of(n.outputs, [&](ValueId v) { return needed[static_cast<size_t>(v)]; });
+    if (!above[i]) continue;
+    for (ValueId v : n.inputs) needed[static_cast<size_t>(v)] = true;
+  }
+  std::vector<ValueId> map(g.types.size(), -1);
+  for (size_t i = 0; i < old.size(); ++i) {
+    LATHE_CHECK(old[i].type() == now[i].type(), "{} stands for {}", to_string(now[i].type()), to_string(old[i].type()));
+    map[static_cast<size_t>(old[i].id())] = now[i].id();
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const auto moved = [&](ValueId v) { return map[static_cast<size_t>(v)] >= 0; };
+    if (!above[i] || std::ranges::none_of(g.nodes[i].inputs, moved)) continue;
+    Node copy = g.nodes[i];
+    if (std::ranges::all_of(copy.outputs, moved)) continue;  // one of `old` itself
+    for (ValueId& v : copy.inputs)
+      if (moved(v)) v = map[static_cast<size_t>(v)];
+    for (ValueId& v : copy.outputs) {
+      const ValueId made = g.add_value(g.type(v));
+      if (!moved(v)) map[static_cast<size_t>(v)] = made;
+      v = made;
+    }
+    g.nodes.push_back(std::move(copy));
+  }
+  const ValueId result = map[static_cast<size_t>(of.id())];
+  return result >= 0 ? b.value(result) : of;
 }
 
 Values inline_graph(Builder& b, const Graph& body, ArgValues args) {
@@ -83,10 +197,8 @@ Values inline_graph(Builder& b, const Graph& body, ArgValues args) {
 
 Values expand_node(Builder& b, const Node& n, ArgValues args) {
   LATHE_CHECK(n.op->expand, "{} has no expansion", n.op->name());
-  const std::string saved = b.origin();
-  b.set_origin(n.origin);
+  const InPlaceOf place(b, n);
   Values out = n.op->expand(b, args, n.params.get());
-  b.set_origin(saved);
   for (const Value& v : out)
     LATHE_USER_CHECK(v.valid() && &v.builder() == &b, "{}: expected values of the graph it is given of its expand()",
                      n.op->name());

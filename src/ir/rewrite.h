@@ -3,9 +3,11 @@
 
 #include <functional>
 #include <optional>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
-#include "ir/builder.h"
+#include "ir/step_set.h"
 
 namespace lathe {
 
@@ -33,6 +35,33 @@ class Rebuild {
 // Calls on_node(Rebuild&, const Node&) for every node in order: it returns the values that replace the node's outputs,
 // or nullopt to copy the node.
 Graph rebuild(const Graph&, const std::function<std::optional<Values>(Rebuild&, const Node&)>& on_node);
+
+// Changes a graph where it stands: nodes are appended wherever they are wanted from, inputs of nodes and outputs are
+// given other values, and finish() puts every node behind what it reads, in the old order as far as that allows.
+class Edit {
+ public:
+  explicit Edit(Graph);
+  Builder& builder() { return builder_; }                  // where nodes are appended
+  const Graph& graph() const { return builder_.graph(); }  // as it is now, possibly out of order
+  size_t old_nodes() const { return old_; }                // nodes of the graph as it came: the first so many
+  Value value(ValueId id) { return builder_.value(id); }   // a handle
+  void set_input(size_t node, size_t k, Value now);        // of a node; of the same type
+  void set_output(size_t output, Value now);               // of the same type
+  // What was there when the edit began, outputs included, reads `now` for `old`; nodes appended since read `old`.
+  void redirect(Value old, Value now);
+  Value state_input(StateSpec, StateTable&);  // an input with its row; the one that is there already
+  Graph finish();                             // the graph in order
+
+ private:
+  Builder builder_;
+  size_t old_, old_outputs_;
+  std::vector<ValueId> redirected_;  // by value; -1: not
+  std::unordered_map<std::string, ValueId> states_;
+};
+
+// The value that `of` would be with `now` in the place of `old`: appends copies of the nodes that lie between, with
+// their random streams; all others are shared.
+Value clone_cone(Builder&, Value of, ArgValues old, ArgValues now);
 
 // Appends the nodes of `body` to the builder with its inputs replaced by `args`; returns the values of its outputs.
 Values inline_graph(Builder&, const Graph& body, ArgValues args);

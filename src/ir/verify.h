@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-#include "ir/graph.h"
+#include "ir/step_set.h"
 
 namespace lathe {
 
@@ -22,5 +22,8 @@ enum class MadeBy {
 
 // Throws where a rule is broken; `after` is the pass that left the graph so.
 void verify(const Graph&, Level, std::string_view after = "", MadeBy = MadeBy::lathe);
+// All graphs, and the table: names of rows and graphs are unique, a state input has a row with its type and kind, and
+// every row is named by some graph.
+void verify(const StepSet&, Level, std::string_view after = "", MadeBy = MadeBy::lathe);
 
 }  // namespace lathe

@@ -41,6 +41,7 @@
 #include "ops/fused.h"
 #include "ops/gather.h"
 #include "ops/grad.h"
+#include "ops/gradient.h"
 #include "ops/group_norm.h"
 #include "ops/grouped_attention.h"
 #include "ops/kl_loss.h"

@@ -80,8 +80,8 @@ void stage_step_inputs(Executor& e, int slot, int64_t seed, int64_t step, double
 }
 
 void stage_optional_inputs(Executor& e, int slot, const Compiled& c, int64_t step) {
-  if (c.config.average) stage_scalar(e, slot, "average", average_share(c.recipe, c.schedule, step));
-  if (c.config.optimizer.lookahead > 0) stage_scalar(e, slot, "lookahead", lookahead_share(c.recipe, step));
+  if (e.has_input("average")) stage_scalar(e, slot, "average", average_share(c.recipe, c.schedule, step));
+  if (e.has_input("lookahead")) stage_scalar(e, slot, "lookahead", lookahead_share(c.recipe, step));
 }
 
 }  // namespace lathe

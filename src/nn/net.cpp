@@ -4,33 +4,32 @@
 
 namespace lathe {
 
-StateSpec average_of(const StateSpec& s) {
-  return {std::string(kAveragePrefix) + s.name, s.type, InputKind::optimizer, s.init, s.file, s.name};
-}
-
 Value Net::state(StateSpec s) {
-  if (const auto found = known_.find(s.name); found != known_.end()) return found->second;
-  if (averaged_ && averaged_(s)) s = average_of(s);
-  if (const auto same = std::ranges::find(specs_, s.name, &StateSpec::name); same != specs_.end()) {
+  if (const StateSpec* same = specs_.find(s.name)) {
     LATHE_USER_CHECK(same->type == s.type && same->kind == s.kind, "{}: expected {} {} as where it was made, got {} {}",
                      s.name, to_string(same->kind), to_string(same->type), to_string(s.kind), to_string(s.type));
     LATHE_USER_CHECK(same->init == s.init && same->file == s.file,
                      "{}: expected the first value and layout with which it was made, got others", s.name);
-    return values_[static_cast<size_t>(same - specs_.begin())];
+    return made_.at(s.name);
   }
-  values_.push_back(b_.input(s.type, s.kind, s.name));
-  specs_.push_back(std::move(s));
-  return values_.back();
-}
-
-Value Net::param(const std::string& name, const Shape& shape, Init init, FileLayout file) {
-  const Value v = state({name, {DType::f32, shape}, InputKind::param, init, std::move(file), {}});
-  if (std::ranges::find(params_, v.id(), &Value::id) == params_.end()) params_.push_back(v);
+  const Value v = b_.input(s.type, s.kind, s.name);
+  values_.push_back(v);
+  made_.emplace(s.name, v);
+  if (s.kind == InputKind::param) params_.push_back(v);
+  specs_.add(std::move(s));
   return v;
 }
 
+Value Net::param(const std::string& name, const Shape& shape, Init init, FileLayout file) {
+  StateSpec s{name, {DType::f32, shape}, InputKind::param, init, std::move(file)};
+  s.gated = true;
+  return state(std::move(s));
+}
+
 Value Net::buffer(const std::string& name, const Shape& shape, Init init) {
-  return state({name, {DType::f32, shape}, InputKind::buffer, init, {}, {}});
+  StateSpec s{name, {DType::f32, shape}, InputKind::buffer, init, {}};
+  s.gated = true;
+  return state(std::move(s));
 }
 
 }  // namespace lathe

@@ -8,6 +8,7 @@
 #include "ir/verify.h"
 #include "nn/step/step.h"
 #include "ops/matmul.h"
+#include "ops/registry.h"
 #include "ops/reshape.h"
 
 namespace lathe {
@@ -28,16 +29,14 @@ TEST(Steps, EveryFamilyBuildsValidGraphs) {
     c.model.scale = 0.125;
     c.model.layer_list = {{"dense", {{"out", int64_t{0}}}}};
     c.optimizer = {.name = "adamw", .weight_decay = 0.1};
-    c.clip_norm = 1;
     const TensorType sample =
         f.input == InputForm::tokens ? TensorType{DType::i32, {6}} : TensorType{DType::u8, {8, 8, 1}};
-    for (const Step& s : {train_step(c, sample, 4), accumulate_step(c, sample, 4), update_step(c, sample),
-                          eval_step(c, sample, 4), predict_step(c, sample, 1)}) {
-      verify(s.graph, Level::tensor, s.graph.name);
-      // Every state input has a spec, and the other way round.
-      size_t state = 0;
-      for (const Input& in : s.graph.inputs) state += is_state(in.kind);
-      EXPECT_EQ(state, s.state.size()) << f.name << " " << s.graph.name;
+    for (const StepSet& s : {train_step(c, sample, 4), eval_step(c, sample, 4), predict_step(c, sample, 1)}) {
+      verify(s, Level::tensor, s.graphs[0].name);
+      // parse(print(set)) is the set.
+      const std::string text = print(s);
+      EXPECT_EQ(print(parse_step_set(text, registry())), text) << f.name << " " << s.graphs[0].name;
+      EXPECT_TRUE(structurally_equal(parse_step_set(text, registry()), s)) << f.name;
     }
   }
 }
@@ -45,17 +44,17 @@ TEST(Steps, EveryFamilyBuildsValidGraphs) {
 TEST(Steps, PerChannelNormalisation) {
   StepConfig c;
   c.model = {.family = "mlp", .classes = 2, .hidden = {}, .mean = {0.1, 0.2, 0.3}, .std = {0.5, 0.25, 1}};
-  const Step s = predict_step(c, {DType::u8, {1, 1, 3}}, 1);
+  const StepSet s = predict_step(c, {DType::u8, {1, 1, 3}}, 1);
   std::vector<HostTensor> in;
-  for (const Input& i : s.graph.inputs) {
+  for (const Input& i : s.graphs[0].inputs) {
     if (i.name == "x")
-      in.push_back({s.graph.type(i.value), {255, 0, 51}});
+      in.push_back({s.graphs[0].type(i.value), {255, 0, 51}});
     else if (i.name == "fc1.weight")
-      in.push_back({s.graph.type(i.value), {1, 10, 100, 0, 0, 0}});
+      in.push_back({s.graphs[0].type(i.value), {1, 10, 100, 0, 0, 0}});
     else
-      in.push_back({s.graph.type(i.value), {0, 0}});
+      in.push_back({s.graphs[0].type(i.value), {0, 0}});
   }
-  const auto r = interpret(s.graph, in, Precision::exact);
+  const auto r = interpret(s.graphs[0], in, Precision::exact);
   EXPECT_NEAR(r[0].data[0], (1 - 0.1) / 0.5 + 10 * (0 - 0.2) / 0.25 + 100 * (0.2 - 0.3) / 1, 1e-9);
   c.model.mean = {0.1, 0.2};
   EXPECT_THROW(predict_step(c, {DType::u8, {1, 1, 3}}, 1), UserError);
@@ -75,14 +74,12 @@ TEST(Net, TheSameNameIsTheSameWeight) {
 }
 
 // Steps of a family of one's own; `build` decides what it gives.
-std::vector<Step> steps_of(const char* name, Value (*build)(Net&, const ModelConfig&, Value), double sam = 0) {
+std::vector<StepSet> steps_of(const char* name, Value (*build)(Net&, const ModelConfig&, Value)) {
   register_family({name, "", InputForm::image, build});
   StepConfig c;
   c.model = {.family = name, .classes = 2};
-  c.average = true;
-  c.sam = sam;
   const TensorType sample{DType::f32, {1, 2, 1}};
-  return {train_step(c, sample, 4), accumulate_step(c, sample, 4), update_step(c, sample), eval_step(c, sample, 4)};
+  return {train_step(c, sample, 4), eval_step(c, sample, 4)};
 }
 
 Value flat(Value x) { return reshape(x, {x.dim(0), 2}); }
@@ -92,18 +89,14 @@ TEST(Net, SharedWeightsAreOneStateOfAStep) {
     const Value w = n.param("w", {2, 2}, Init::normal(1));
     return matmul(matmul(flat(x), w), n.param("w", {2, 2}, Init::normal(1)));
   };
-  for (const double sam : {0.0, 0.1})
-    for (const Step& s : steps_of(sam > 0 ? "tied_sam" : "tied", tied, sam)) {
-      verify(s.graph, Level::tensor, s.graph.name);
-      EXPECT_EQ(std::ranges::count(s.graph.inputs, s.graph.name == "eval" ? "average.w" : "w", &Input::name), 1);
-    }
+  for (const StepSet& s : steps_of("tied", tied)) {
+    verify(s, Level::tensor, s.graphs[0].name);
+    EXPECT_EQ(std::ranges::count(s.graphs[0].inputs, "w", &Input::name), 1);
+  }
 }
 
 TEST(Net, FamiliesWithoutAUsableResultAreRefused) {
   EXPECT_THROW(steps_of("no_params", [](Net&, const ModelConfig&, Value x) { return flat(x); }), UserError);
-  EXPECT_THROW(steps_of(
-                   "no_params_sam", [](Net&, const ModelConfig&, Value x) { return flat(x); }, 0.1),
-               UserError);
   EXPECT_THROW(steps_of("nothing", [](Net&, const ModelConfig&, Value) { return Value(); }), UserError);
   EXPECT_THROW(steps_of("other",
                         [](Net&, const ModelConfig&, Value x) {

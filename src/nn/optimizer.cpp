@@ -24,23 +24,26 @@ const OptimizerRule* find_optimizer(std::string_view name) {
   return found == std::end(kOptimizerRules) ? nullptr : found;
 }
 
-Optimizer::Optimizer(Builder& b, const OptimizerConfig& config, std::vector<StateSpec> params)
+Optimizer::Optimizer(Builder& b, const OptimizerConfig& config, std::vector<StateSpec> params, std::string scope)
     : b_(b), config_(config), rule_(rule_of(config.name)), params_(std::move(params)) {
-  if (rule_.counts)
-    count_ = new_state({"optimizer.step", {DType::i32, {}}, InputKind::optimizer, Init::constant(0), {}, {}});
-  if (config.lookahead > 0) lookahead_ = b.input({DType::f32, {}}, InputKind::step, "lookahead");
+  if (rule_.counts && !params_.empty()) {
+    const std::string name = scope.empty() ? "optimizer.step" : scope + ".optimizer.step";
+    count_ = new_state({name, {DType::i32, {}}, InputKind::optimizer, Init::constant(0), {}, {}, params_[0].name});
+  }
 }
 
 Value Optimizer::new_state(StateSpec spec) {
+  spec.gated = true;
+  spec.saved_in = StateFile::optimizer;
   const Value v = b_.input(spec.type, InputKind::optimizer, spec.name);
-  specs_.push_back(std::move(spec));
+  specs_.add(std::move(spec));
   return v;
 }
 
-Value Optimizer::update(size_t i, Value p, Value g, Value lr, Value accept, bool table) {
+Value Optimizer::update(size_t i, Value p, Value g, Value lr, bool table) {
   const StateSpec& spec = params_[i];
   const ParamGroup* group = find_group(config_.groups, spec.name);
-  ParamUpdate u(*this, spec, accept);
+  ParamUpdate u(*this, spec);
   u.p = p;
   u.g = g;
   u.lr = group && group->lr_scale != 1 ? lr * group->lr_scale : lr;
@@ -48,19 +51,13 @@ Value Optimizer::update(size_t i, Value p, Value g, Value lr, Value accept, bool
   u.decay = p.ndim() >= 2 ? config_.weight_decay : 0;
   if (group && group->weight_decay) u.decay = *group->weight_decay;
   u.table = table;
-  Value now = rule_.build(u);
-  if (lookahead_.valid()) {
-    // Slow weights (Zhang et al., 2019): every few steps they go part of the way, and the fast ones start again there.
-    const Value slow = u.copy_of_first_value("slow");
-    const Value moved = slow + (now - slow) * lookahead_;
-    now = select(greater(lookahead_, constant_like(lookahead_, 0)), moved, now);
-    u.set(slow, moved);
-  }
-  return u.set(p, now);
+  const Value now = rule_.build(u);
+  u.set(p, now);
+  return now;
 }
 
-void Optimizer::finish(Value accept) {
-  if (count_.valid()) b_.update(count_, count_ + cast(accept, DType::i32));
+void Optimizer::finish() {
+  if (count_.valid()) b_.update(count_, count_ + constant_like(count_, 1));
 }
 
 }  // namespace lathe

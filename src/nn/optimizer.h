@@ -1,5 +1,6 @@
 // Optimizers as graph fragments: given a parameter and its gradient, build the new parameter and the new moments. The
-// rules stand in one table (optimizers/rules.h), one file per family in optimizers/.
+// rules stand in one table (optimizers/rules.h), one file per family in optimizers/. State that they make is gated: a
+// refused step leaves it as it was (passes/techniques/gate.h).
 //
 // Weight decay is decoupled from the gradient (Loshchilov and Hutter, 2019) or added to it (L2), as the rule's row
 // says, and skips tensors of fewer than two axes (biases, norms) unless a group names them.
@@ -22,7 +23,6 @@ struct OptimizerConfig {  // The section [optimizer] of a recipe.
   bool centered = false;    // rmsprop
   double decay_rate = 0.8;  // adafactor: decay of the mean square at step t is 1 - t^-decay_rate
   double trust = 1e-3;      // lars
-  int64_t lookahead = 0;    // steps between two moves of the slow weights; 0: none
   std::vector<ParamGroup> groups = {};
 };
 
@@ -31,16 +31,16 @@ struct OptimizerRule;
 // The state of one optimizer and its updates: state inputs of the graph under construction.
 class Optimizer {
  public:
-  // `params`: those that are trained, in the order of the indices below. UserError: no such rule.
-  Optimizer(Builder&, const OptimizerConfig&, std::vector<StateSpec> params);
+  // `params`: those that are trained, in the order of the indices below. `scope` stands before the names of what they
+  // share (the count of steps): several optimizers of one set need several scopes. UserError: no such rule.
+  Optimizer(Builder&, const OptimizerConfig&, std::vector<StateSpec> params, std::string scope = "");
 
-  // Appends the update of parameter i and returns its value after the step. `accept` (bool []) gates it: a refused step
-  // leaves every bit as it was. `table`: rows of the parameter are looked up, an embedding.
-  Value update(size_t i, Value param, Value gradient, Value lr, Value accept, bool table = false);
-  // Appends the update of what is shared by all parameters (the count of accepted steps).
-  void finish(Value accept);
+  // Appends the update of parameter i and returns its value after the step. `table`: rows of the parameter are looked
+  // up, an embedding.
+  Value update(size_t i, Value param, Value gradient, Value lr, bool table = false);
+  void finish();  // appends the update of what is shared by all parameters
 
-  const std::vector<StateSpec>& specs() const { return specs_; }  // complete when all updates were appended
+  const StateTable& specs() const { return specs_; }  // complete when all updates were appended
 
  private:
   friend class ParamUpdate;
@@ -49,9 +49,9 @@ class Optimizer {
   Builder& b_;
   OptimizerConfig config_;
   const OptimizerRule& rule_;
-  std::vector<StateSpec> params_, specs_;
-  Value count_;      // accepted steps, before this one
-  Value lookahead_;  // step input: how far slow weights move; 0: not in this step
+  std::vector<StateSpec> params_;
+  StateTable specs_;
+  Value count_;  // accepted steps, before this one
 };
 
 }  // namespace lathe

@@ -24,14 +24,13 @@ struct Bench {
     Builder b("optimizer");
     const StateSpec spec{name, {DType::f32, shape}, InputKind::param, Init::constant(0), file, {}};
     const Value p = b.input(spec.type, InputKind::param, name), g = b.input(spec.type, InputKind::batch, "g");
-    const Value lr = b.input({DType::f32, {}}, InputKind::step, "lr"),
-                ok = b.input({DType::b8, {}}, InputKind::step, "ok");
+    const Value lr = b.input({DType::f32, {}}, InputKind::step, "lr");
     Optimizer o(b, config, {spec});
-    o.update(0, p, g, lr, ok);
-    o.finish(ok);
+    o.update(0, p, g, lr);
+    o.finish();
     for (const StateSpec& s : o.specs()) {
-      const bool copy = s.like == name;
-      state[s.name] = copy ? first : Doubles(static_cast<size_t>(s.type.numel()), 0.0);
+      EXPECT_TRUE(s.gated) << s.name;
+      state[s.name] = Doubles(static_cast<size_t>(s.type.numel()), 0.0);
     }
     state[name] = std::move(first);
     graph = b.finish();
@@ -39,14 +38,12 @@ struct Bench {
     param = std::move(name);
   }
 
-  const Doubles& step(const Doubles& gradient, bool accept = true, double lookahead = 0) {
+  const Doubles& step(const Doubles& gradient) {
     std::vector<HostTensor> in;
     for (const Input& i : graph.inputs) {
       Doubles v = state[i.name];
       if (i.name == "g") v = gradient;
       if (i.name == "lr") v = {0.1};
-      if (i.name == "lookahead") v = {lookahead};
-      if (i.name == "ok") v = {accept ? 1.0 : 0.0};
       in.push_back({graph.type(i.value), v});
     }
     const auto results = interpret(graph, in, Precision::exact);
@@ -247,23 +244,6 @@ TEST(Optimizer, AdafactorFactorsTheLastAxesOfFiles) {
   EXPECT_EQ(kernels.state.at("w.col_var").size(), 12u);
 }
 
-TEST(Optimizer, RefusedStepsLeaveNoTrace) {
-  for (const OptimizerRule& rule : kOptimizerRules) {
-    OptimizerConfig c = config_of(rule);
-    c.weight_decay = 0.05;
-    c.lookahead = 2;
-    Bench one(c, kMatrix, kFirst), other(c, kMatrix, kFirst);
-    one.step(kGradients[0]);
-    one.step(kGradients[1], true, 0.5);
-    other.step(kGradients[0]);
-    const auto before = other.state;
-    other.step(Doubles(6, NAN), false, 0.5);
-    EXPECT_EQ(other.state, before) << rule.name;
-    other.step(kGradients[1], true, 0.5);
-    EXPECT_EQ(one.state, other.state) << rule.name;
-  }
-}
-
 // Singular values of the step are near 1 whatever the gradient's are, times the scale; its signs are the gradient's.
 TEST(Optimizer, MuonMakesStepsOrthogonal) {
   for (const auto& [rows, columns] : {std::pair{2, 3}, {3, 2}, {1, 6}}) {
@@ -291,19 +271,32 @@ TEST(Optimizer, MuonMakesStepsOrthogonal) {
   for (const Doubles& g : kGradients) EXPECT_EQ(a.step(g), b.step(g));
 }
 
-TEST(Optimizer, LookaheadMovesSlowWeights) {
-  OptimizerConfig c{.name = "sgd", .lookahead = 2};
-  Bench bench(c, kMatrix, kFirst);
-  Doubles fast = kFirst, slow = kFirst;
-  for (size_t t = 0; t < kGradients.size(); ++t) {
-    const bool sync = t % 2 == 1;
-    for (size_t i = 0; i < fast.size(); ++i) {
-      fast[i] -= kLr * kGradients[t][i];
-      if (sync) fast[i] = slow[i] += 0.5 * (fast[i] - slow[i]);
-    }
-    const Doubles& actual = bench.step(kGradients[t], true, sync ? 0.5 : 0);
-    for (size_t i = 0; i < fast.size(); ++i) EXPECT_NEAR(actual[i], fast[i], 1e-8);
-    for (size_t i = 0; i < fast.size(); ++i) EXPECT_NEAR(bench.state["w.slow"][i], slow[i], 1e-8);
+// Two optimizers of one graph, or of one set, must not share their count of steps.
+TEST(Optimizer, ScopesKeepOptimizersApart) {
+  const auto step = [](const char* graph, const char* param, const char* scope) {
+    Builder b(graph);
+    StateSpec spec{param, {DType::f32, {2}}, InputKind::param, Init::constant(0), {}};
+    const Value p = b.input(spec.type, InputKind::param, param), g = b.input(spec.type, InputKind::batch, "g");
+    Optimizer o(b, {.name = "adam"}, {spec}, scope);
+    o.update(0, p, g, b.input({DType::f32, {}}, InputKind::step, "lr"));
+    o.finish();
+    StepSet s;
+    s.state.add(spec);
+    for (const StateSpec& row : o.specs()) s.state.add(row);
+    s.graphs.push_back(b.finish());
+    return s;
+  };
+  StepSet apart = step("a", "x", "first");
+  join(apart, step("b", "y", "second"));
+  verify(apart, Level::tensor);
+  EXPECT_TRUE(apart.state.find("first.optimizer.step") && apart.state.find("second.optimizer.step"));
+  StepSet shared = step("a", "x", "");
+  EXPECT_NO_THROW(join(shared, step("a_tail", "x", "")));  // the same optimizer in another graph
+  try {
+    join(shared, step("b", "y", ""));
+    FAIL();
+  } catch (const UserError& e) {
+    EXPECT_NE(std::string(e.what()).find("optimizer.step"), std::string::npos) << e.what();
   }
 }
 

@@ -45,8 +45,7 @@ Values expand_in_f32(Builder& b, const Node& n, ArgValues args, const Types& typ
   for (const Value& x : args) narrow = narrow || is_16bit(x.dtype());
   narrow = narrow && n.op != &fused_op;
   Values wide(args.begin(), args.end());
-  const std::string saved = b.origin();
-  b.set_origin(n.origin);
+  const InPlaceOf place(b, n);
   if (narrow)
     for (Value& x : wide) x = cast(x, compute_type(x.dtype()));
   Values out = expand_node(b, n, wide);
@@ -57,7 +56,6 @@ Values expand_in_f32(Builder& b, const Node& n, ArgValues args, const Types& typ
     LATHE_USER_CHECK(out[i].type() == types[i], "{}: expected {} of its expand(), as of its infer(), got {}",
                      n.op->name(), to_string(types[i]), to_string(out[i].type()));
   }
-  b.set_origin(saved);
   return out;
 }
 

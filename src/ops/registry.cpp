@@ -25,6 +25,7 @@
 #include "ops/fused.h"
 #include "ops/gather.h"
 #include "ops/grad.h"
+#include "ops/gradient.h"
 #include "ops/group_norm.h"
 #include "ops/grouped_attention.h"
 #include "ops/kl_loss.h"
@@ -116,6 +117,7 @@ std::vector<const OpDef*> all_ops() {
       &fused_op,
       &gather_op,
       &grad_op,
+      &gradient_op,
       &group_norm_op,
       &grouped_attention_op,
       &gru_cell_op,

@@ -64,7 +64,6 @@ Graph expand_active(Graph g) {
 Values differentiate(Builder& b, Value loss, const Values& wrt, const std::vector<bool>& active) {
   std::vector<Value> cotangent(b.graph().types.size());
   cotangent[static_cast<size_t>(loss.id())] = full(b, loss.type(), 1.0);
-  const std::string saved = b.origin();
   for (size_t k = active.size(); k-- > 0;) {
     if (!active[k]) continue;
     // A copy: appending nodes moves the originals.
@@ -78,7 +77,7 @@ Values differentiate(Builder& b, Value loss, const Values& wrt, const std::vecto
       any = any || dy.back().valid();
     }
     if (!any) continue;
-    b.set_origin("grad:" + n.origin);
+    const InPlaceOf place(b, n, "grad:");
     const Values dx = n.op->vjp(Vjp{b, x, y, dy}, n.params.get());
     LATHE_USER_CHECK(dx.size() == x.size(), "vjp of {}: expected {} cotangents, one per input, got {}", n.op->name(),
                      x.size(), dx.size());
@@ -92,7 +91,6 @@ Values differentiate(Builder& b, Value loss, const Values& wrt, const std::vecto
       sum = sum.valid() ? sum + dx[i] : dx[i];
     }
   }
-  b.set_origin(saved);
   Values out;
   for (const Value& v : wrt) {
     const Value d = cotangent[static_cast<size_t>(v.id())];

@@ -14,11 +14,20 @@
 #include "ops/full.h"
 #include "ops/fused.h"
 #include "ops/grad.h"
+#include "ops/gradient.h"
 #include "ops/layer_norm.h"
 #include "ops/matmul.h"
 #include "ops/reduce.h"
 #include "ops/transpose.h"
 #include "passes/autodiff.h"
+#include "passes/techniques/accumulate.h"
+#include "passes/techniques/average.h"
+#include "passes/techniques/clip_norm.h"
+#include "passes/techniques/clip_value.h"
+#include "passes/techniques/gate.h"
+#include "passes/techniques/lookahead.h"
+#include "passes/techniques/loss_scale.h"
+#include "passes/techniques/sam.h"
 #include "passes/test_util.h"
 
 namespace lathe {
@@ -76,24 +85,97 @@ size_t transposes(const Graph& g) {
   return static_cast<size_t>(std::ranges::count_if(g.nodes, [](const Node& n) { return n.is("transpose"); }));
 }
 
+// A step with its table: a layer with dropout, a running mean, momentum; and its evaluation.
+StepSet trained_layer() {
+  StepSet s;
+  const auto row = [&](const char* name, TensorType type, InputKind kind, StateFile file, const char* of = "") {
+    StateSpec spec{name, type, kind, Init::uniform(0.5), {}};
+    spec.gated = true;
+    spec.saved_in = file;
+    spec.of = of;
+    s.state.add(spec);
+  };
+  row("w", {DType::f32, {6, 3}}, InputKind::param, StateFile::model);
+  row("mean", {DType::f32, {6}}, InputKind::buffer, StateFile::model);
+  row("w.momentum", {DType::f32, {6, 3}}, InputKind::optimizer, StateFile::optimizer, "w");
+  {
+    Builder b("train");
+    const Value x = b.input({DType::f32, {4, 6}}, InputKind::batch, "x");
+    const Value y = b.input({DType::i32, {4}}, InputKind::batch, "y");
+    const Value w = b.input({DType::f32, {6, 3}}, InputKind::param, "w");
+    const Value mean = b.input({DType::f32, {6}}, InputKind::buffer, "mean");
+    const Value h = matmul(x - mean, w);
+    Value loss, g;
+    {
+      const Origin origin(b, "loss", Role::loss);
+      loss = sum_all(cross_entropy(h, y, 0.0)) * 0.25;
+      g = grad(loss, Values{w})[0];
+    }
+    const Origin origin(b, "update", Role::update);
+    g = gradient(g, "w");
+    const Value m = b.input(w.type(), InputKind::optimizer, "w.momentum");
+    const Value now = m * 0.9 + g;
+    b.update(m, now);
+    b.update(w, w - now * 0.1);
+    b.set_role(Role::model);
+    b.update(mean, mean * 0.9 + reduce_mean(x, {0}) * 0.1);
+    b.output(loss, OutputKind::metric, "loss");
+    s.graphs.push_back(b.finish());
+  }
+  Builder b("eval");
+  const Value x = b.input({DType::f32, {4, 6}}, InputKind::batch, "x");
+  const Value w = b.input({DType::f32, {6, 3}}, InputKind::param, "w");
+  const Value mean = b.input({DType::f32, {6}}, InputKind::buffer, "mean");
+  b.output(matmul(x - mean, w), OutputKind::result, "logits");
+  s.graphs.push_back(b.finish());
+  return s;
+}
+
+// Whether it is a technique; its options are set so that it has work to do.
+bool turn_on(const std::string& name, PassOptions& o) {
+  if (name == "sam")
+    o.set(SamOptions{0.05});
+  else if (name == "accumulate")
+    o.set(AccumulateOptions{2});
+  else if (name == "clip_value")
+    o.set(ClipValueOptions{0.5});
+  else if (name == "lookahead")
+    o.set(LookaheadOptions{5});
+  else if (name == "clip_norm")
+    o.set(ClipNormOptions{1});
+  else if (name == "loss_scale")
+    o.set(LossScaleOptions{1024, 200});
+  else if (name == "average")
+    o.set(AverageOptions{true});
+  else
+    return name == "gate";
+  return true;
+}
+
+// The table matters to techniques; single graphs are shown as they are.
+std::string text_of(const StepSet& s) { return s.graphs.size() == 1 ? print(s.graphs[0]) : print(s); }
+
 class Golden : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Golden, TextIsCurrent) {
   const std::string name = GetParam();
-  const PassContext context{primitive_target(), name == "precision" ? DType::bf16 : DType::f32};
+  PassContext context{primitive_target(), name == "precision" ? DType::bf16 : DType::f32};
+  const bool technique = turn_on(name, context.options);
   // The graph as the passes before this one leave it.
   std::string before, after;
   PipelineOptions options;
   options.stop_after = name;
-  options.on_pass = [&](const PassEntry& p, const Graph& from, const Graph& to) {
+  options.on_pass = [&](const PassEntry& p, const StepSet& from, const StepSet& to) {
     if (p.name != name) return;
-    before = print(from);
-    after = print(to);
+    before = text_of(from);
+    after = text_of(to);
     EXPECT_FALSE(structurally_equal(from, to)) << name << " does nothing here: the golden file would show nothing";
   };
   if (name == "dce")  // the passes before it leave nothing dead in a graph that they change
-    run_passes(std::span(std::ranges::find(pipeline(), "dce", &PassEntry::name), 1), with_dead_nodes(), context,
+    run_passes(std::span(std::ranges::find(pipeline(), "dce", &PassEntry::name), 1), set_of(with_dead_nodes()), context,
                options);
+  else if (technique)
+    run_pipeline(trained_layer(), context, options);
   else
     run_pipeline(name == "layout" ? channels_first() : small_training_step(), context, options);
   const std::string path = std::string(LATHE_GOLDEN_DIR) + "/" + name + ".ir";

@@ -1,5 +1,6 @@
 // The pipeline: read it aloud. And the driver, which does for every pass what no pass does itself: skip, verify, time.
 #include <algorithm>
+#include <limits>
 
 #include "base/stopwatch.h"
 #include "passes/autodiff.h"
@@ -12,27 +13,53 @@
 #include "passes/layout.h"
 #include "passes/pass.h"
 #include "passes/precision.h"
+#include "passes/techniques/accumulate.h"
+#include "passes/techniques/average.h"
+#include "passes/techniques/clip_norm.h"
+#include "passes/techniques/clip_value.h"
+#include "passes/techniques/gate.h"
+#include "passes/techniques/lookahead.h"
+#include "passes/techniques/loss_scale.h"
+#include "passes/techniques/sam.h"
 
 namespace lathe {
 namespace {
 
 // Level::lowered also demands state reads before state writes, which is the schedule's to arrange: the plan checks it.
 constexpr PassEntry kPipeline[] = {
+    // Techniques: what they do to a step is part of it from here on; `grad` is still one node.
+    {"sam", sam, Level::tensor, false, kTouchesNothing, Promise::changes,
+     [](PassOptions& o) { o.set(SamOptions{1e-30}); }},
+    // All others see the graph in which gradients meet parameters.
+    {"accumulate", accumulate, Level::tensor, true, kTouchesState | kTouchesPorts | kTouchesGraphs},
+    {"clip_value", clip_value, Level::tensor, false, kTouchesNothing, Promise::changes,
+     [](PassOptions& o) { o.set(ClipValueOptions{std::numeric_limits<double>::infinity()}); }},
+    {"lookahead", lookahead, Level::tensor, false, kTouchesState | kTouchesPorts, Promise::changes,
+     [](PassOptions& o) { o.set(LookaheadOptions{1}); }},
+    {"clip_norm", clip_norm, Level::tensor, false, kTouchesNothing, Promise::changes,
+     [](PassOptions& o) { o.set(ClipNormOptions{std::numeric_limits<double>::infinity()}); }},
+    // Sees gradients before clip_norm, which stands behind them.
+    {"gate", gate, Level::tensor, true, kTouchesPorts},
+    // Reads the flag of gate.
+    {"loss_scale", loss_scale, Level::tensor, false, kTouchesState | kTouchesPorts},
+    // Reads what gate leaves of an update.
+    {"average", average, Level::tensor, false, kTouchesState | kTouchesPorts, Promise::changes,
+     [](PassOptions& o) { o.set(AverageOptions{true}); }},
     // Before autodiff, so that gradients of products are products of the same type.
-    {"precision", precision, Level::tensor},
-    {"autodiff", autodiff, Level::tensor, true},
+    {"precision", each_graph<precision>, Level::tensor, false, kTouchesNothing, Promise::changes},
+    {"autodiff", each_graph<autodiff>, Level::tensor, true},
     // Composites have vjps of their own, cheaper than those of their expansions.
-    {"expand", expand, Level::tensor, true},
+    {"expand", each_graph<expand>, Level::tensor, true},
     // The cotangent 1 and the zeros of absent cotangents meet their readers.
-    {"fold", fold, Level::tensor},
-    {"layout", layout, Level::tensor},
+    {"fold", each_graph<fold>, Level::tensor},
+    {"layout", each_graph<layout>, Level::tensor},
     // Rules that ask for the constants 0 and 1, and for reshapes that layout left.
-    {"canonicalize", canonicalize, Level::tensor},
+    {"canonicalize", each_graph<canonicalize>, Level::tensor},
     // Equal values have one form now.
-    {"cse", cse, Level::tensor},
+    {"cse", each_graph<cse>, Level::tensor},
     // Dead readers would keep fuse from merging.
-    {"dce", dce, Level::tensor},
-    {"fuse", fuse, Level::tensor},
+    {"dce", each_graph<dce>, Level::tensor},
+    {"fuse", each_graph<fuse>, Level::tensor},
 };
 
 size_t edit_distance(std::string_view a, std::string_view b) {
@@ -64,33 +91,77 @@ bool is_added(const PipelineOptions& options, const PassEntry& pass) {
   return std::ranges::any_of(options.added, [&](const AddedPass& a) { return a.pass.name == pass.name; });
 }
 
-// What a pass must leave to those who plan and run the graph: the outputs in their order. Inputs may go, none may come.
-void check_ports(const Graph& before, const Graph& after, std::string_view pass, MadeBy made_by) {
-  const auto fail = [&](const std::string& what) {
-    const std::string text = fmt::format("pass {}, graph \"{}\": {}", pass, before.name, what);
-    if (made_by == MadeBy::caller) throw UserError(text);
+// What a pass must leave to those who plan and run the set: graphs with their names, the state table, the outputs in
+// their order. Inputs may go, none may come. What the row says is touched is left to verify.
+class PortCheck {
+ public:
+  PortCheck(const PassEntry& pass, MadeBy made_by) : pass_(pass), made_by_(made_by) {}
+
+  void check(const StepSet& before, const StepSet& after) const {
+    if (!touches(kTouchesState) && before.state != after.state) check_rows(before.state, after.state);
+    if (touches(kTouchesGraphs)) return;
+    if (before.graphs.size() != after.graphs.size())
+      fail(fmt::format("expected to keep the {} graphs, got {}", before.graphs.size(), after.graphs.size()));
+    for (size_t i = 0; i < before.graphs.size(); ++i) check(before.graphs[i], after.graphs[i]);
+  }
+
+ private:
+  bool touches(unsigned bit) const { return (pass_.touches & bit) != 0; }
+  // Which of a graph's ports the pass must keep.
+  bool is_kept(const Output& o) const { return !touches(o.kind == OutputKind::state ? kTouchesState : kTouchesPorts); }
+  bool is_kept(const Input& in) const { return !touches(is_state(in.kind) ? kTouchesState : kTouchesPorts); }
+
+  void check_rows(const StateTable& before, const StateTable& after) const {
+    for (const StateSpec& s : after)
+      if (const StateSpec* old = before.find(s.name); !old || *old != s)
+        fail(fmt::format("expected to keep the state table, got \"{}\" {}", s.name, old ? "changed" : "added"));
+  }
+
+  void check(const Graph& before, const Graph& after) const {
+    if (before.name != after.name)
+      fail(fmt::format("expected to keep the graph \"{}\", got \"{}\" in its place", before.name, after.name));
+    std::vector<const Output*> old, now;
+    for (const Output& o : before.outputs)
+      if (is_kept(o)) old.push_back(&o);
+    for (const Output& o : after.outputs)
+      if (is_kept(o)) now.push_back(&o);
+    for (size_t i = 0; i < old.size(); ++i) {
+      const Output& o = *old[i];
+      if (i >= now.size() || now[i]->name != o.name || now[i]->kind != o.kind ||
+          after.type(now[i]->value) != before.type(o.value))
+        fail(fmt::format(
+            "graph \"{}\": expected to keep its outputs, got {} of {} with \"{}\" lost, moved or of another "
+            "type",
+            before.name, now.size(), old.size(), o.name));
+    }
+    if (now.size() > old.size())
+      fail(fmt::format("graph \"{}\": expected to keep its outputs, got a new one named \"{}\"", before.name,
+                       now[old.size()]->name));
+    size_t at = 0;
+    for (const Input& in : after.inputs) {
+      if (!is_kept(in)) continue;
+      const auto same = [&](const Input& was) {
+        return was.name == in.name && was.kind == in.kind && before.type(was.value) == after.type(in.value);
+      };
+      while (at < before.inputs.size() && !same(before.inputs[at])) ++at;
+      if (at++ == before.inputs.size())
+        fail(
+            fmt::format("graph \"{}\": expected inputs of before in their order, got \"{}\", new, moved or of another "
+                        "type",
+                        before.name, in.name));
+    }
+  }
+
+  [[noreturn]] void fail(const std::string& what) const {
+    const std::string text = fmt::format("pass {}: {}{}", pass_.name, what,
+                                         pass_.touches == kTouchesNothing ? "" : " (its row says what it may touch)");
+    if (made_by_ == MadeBy::caller) throw UserError(text);
     throw InternalError(text);
-  };
-  for (size_t i = 0; i < before.outputs.size(); ++i) {
-    const Output& o = before.outputs[i];
-    if (i >= after.outputs.size() || after.outputs[i].name != o.name || after.outputs[i].kind != o.kind ||
-        after.type(after.outputs[i].value) != before.type(o.value))
-      fail(fmt::format("expected to keep its outputs, got {} of {} with \"{}\" lost, moved or of another type",
-                       after.outputs.size(), before.outputs.size(), o.name));
   }
-  if (after.outputs.size() > before.outputs.size())
-    fail(fmt::format("expected to keep its outputs, got a new one named \"{}\"",
-                     after.outputs[before.outputs.size()].name));
-  size_t at = 0;
-  for (const Input& in : after.inputs) {
-    const auto same = [&](const Input& old) {
-      return old.name == in.name && old.kind == in.kind && before.type(old.value) == after.type(in.value);
-    };
-    while (at < before.inputs.size() && !same(before.inputs[at])) ++at;
-    if (at++ == before.inputs.size())
-      fail(fmt::format("expected inputs of before in their order, got \"{}\", new, moved or of another type", in.name));
-  }
-}
+
+  const PassEntry& pass_;
+  MadeBy made_by_;
+};
 
 bool is_disabled(const PipelineOptions& options, const PassEntry& pass) {
   return std::ranges::find(options.disabled, pass.name) != options.disabled.end();
@@ -100,9 +171,16 @@ bool is_disabled(const PipelineOptions& options, const PassEntry& pass) {
 
 std::span<const PassEntry> pipeline() { return kPipeline; }
 
+StepSet run_pipeline(StepSet set, const PassContext& context, const PipelineOptions& options,
+                     std::vector<PassReport>* reports) {
+  return run_passes(pipeline_with(options), std::move(set), context, options, reports);
+}
+
 Graph run_pipeline(Graph g, const PassContext& context, const PipelineOptions& options,
                    std::vector<PassReport>* reports) {
-  return run_passes(pipeline_with(options), std::move(g), context, options, reports);
+  StepSet set = run_pipeline(set_of(std::move(g)), context, options, reports);
+  LATHE_CHECK(set.graphs.size() == 1, "a graph became {}", set.graphs.size());
+  return std::move(set.graphs[0]);
 }
 
 std::vector<PassEntry> pipeline_with(const PipelineOptions& options) {
@@ -124,38 +202,38 @@ std::vector<std::string> pipeline_changes(const PipelineOptions& options) {
   return out;
 }
 
-Graph run_passes(std::span<const PassEntry> passes, Graph g, const PassContext& context, const PipelineOptions& options,
-                 std::vector<PassReport>* reports) {
+StepSet run_passes(std::span<const PassEntry> passes, StepSet set, const PassContext& context,
+                   const PipelineOptions& options, std::vector<PassReport>* reports) {
   for (const std::string& name : options.disabled)
     if (find_pass(passes, name).required)
       throw UserError(fmt::format("pass \"{}\" cannot be disabled: without it the graph cannot be planned", name),
                       Exit::usage);
   if (!options.stop_after.empty()) find_pass(passes, options.stop_after);
-  if (options.verify) verify(g, Level::tensor, "none (the input of the pipeline)", MadeBy::caller);
+  if (options.verify) verify(set, Level::tensor, "none (the input of the pipeline)", MadeBy::caller);
 
   for (const PassEntry& pass : passes) {
     PassReport report{.name = std::string(pass.name)};
     if (is_disabled(options, pass)) {
       report.disabled = true;
     } else {
-      const Graph before = g;
+      const StepSet before = set;
       const Stopwatch start;
-      g = pass.run(std::move(g), context);
+      set = pass.run(std::move(set), context);
       report.seconds = start.seconds();
       // First of all: nothing else can look at a graph with values that do not exist.
       const MadeBy made_by = is_added(options, pass) ? MadeBy::caller : MadeBy::lathe;
       if (options.verify || made_by == MadeBy::caller) {
-        verify(g, pass.level, pass.name, made_by);
-        check_ports(before, g, pass.name, made_by);
+        verify(set, pass.level, pass.name, made_by);
+        PortCheck(pass, made_by).check(before, set);
       }
-      report.changed = !structurally_equal(before, g);
-      if (options.on_pass) options.on_pass(pass, before, g);
+      report.changed = !structurally_equal(before, set);
+      if (options.on_pass) options.on_pass(pass, before, set);
     }
-    report.nodes = g.nodes.size();
+    for (const Graph& g : set.graphs) report.nodes += g.nodes.size();
     if (reports) reports->push_back(std::move(report));
     if (pass.name == options.stop_after) break;
   }
-  return g;
+  return set;
 }
 
 }  // namespace lathe

@@ -39,14 +39,18 @@ Graph drop_half(Graph g, const PassContext&) {
   });
 }
 
+size_t place_of(std::string_view pass) {
+  return static_cast<size_t>(std::ranges::find(pipeline(), pass, &PassEntry::name) - pipeline().begin());
+}
+
 TEST(Pipeline, ReportsEachPass) {
   std::vector<PassReport> reports;
   std::vector<std::string> seen;
   PipelineOptions options;
-  options.on_pass = [&](const PassEntry& p, const Graph& before, const Graph& after) {
+  options.on_pass = [&](const PassEntry& p, const StepSet& before, const StepSet& after) {
     seen.push_back(std::string(p.name));
-    EXPECT_NE(before.nodes.size(), 0u);
-    EXPECT_NE(after.nodes.size(), 0u);
+    EXPECT_NE(before.graphs[0].nodes.size(), 0u);
+    EXPECT_NE(after.graphs[0].nodes.size(), 0u);
   };
   const Graph g = run_pipeline(small_graph(), {}, options, &reports);
   ASSERT_EQ(reports.size(), pipeline().size());
@@ -56,9 +60,11 @@ TEST(Pipeline, ReportsEachPass) {
     EXPECT_EQ(seen[i], reports[i].name);
     EXPECT_FALSE(reports[i].disabled);
   }
-  EXPECT_FALSE(reports[0].changed);  // precision: f32
-  EXPECT_TRUE(reports[1].changed);   // autodiff
-  EXPECT_FALSE(reports[2].changed);  // expand: no composite here
+  const auto changed = [&](std::string_view name) { return reports[place_of(name)].changed; };
+  EXPECT_FALSE(changed("gate"));       // no state is gated
+  EXPECT_FALSE(changed("precision"));  // f32
+  EXPECT_TRUE(changed("autodiff"));
+  EXPECT_FALSE(changed("expand"));  // no composite here
   EXPECT_EQ(reports.back().nodes, g.nodes.size());
 }
 
@@ -71,7 +77,7 @@ TEST(Pipeline, SkipsByName) {
   std::vector<PassReport> reports;
   PipelineOptions options;
   options.disabled = {"fuse", "cse"};
-  options.on_pass = [&](const PassEntry& p, const Graph&, const Graph&) {
+  options.on_pass = [&](const PassEntry& p, const StepSet&, const StepSet&) {
     EXPECT_NE(p.name, "fuse");
     EXPECT_NE(p.name, "cse");
   };
@@ -85,7 +91,7 @@ TEST(Pipeline, StopsAfter) {
   PipelineOptions options;
   options.stop_after = "expand";
   run_pipeline(small_graph(), {}, options, &reports);
-  ASSERT_EQ(reports.size(), 3u);
+  ASSERT_EQ(reports.size(), place_of("expand") + 1);
   EXPECT_EQ(reports.back().name, "expand");
 }
 
@@ -103,7 +109,7 @@ TEST(Pipeline, RefusesUnknownAndRequiredNames) {
   options.disabled = {"fuze"};
   expect_user_error(options, "did you mean \"fuse\"?");
   options.disabled = {"something_else"};
-  expect_user_error(options, "known: precision, autodiff, ");
+  expect_user_error(options, "known: sam, accumulate, ");
   options.disabled = {"autodiff"};
   expect_user_error(options, "cannot be disabled");
   options.disabled = {};
@@ -113,17 +119,19 @@ TEST(Pipeline, RefusesUnknownAndRequiredNames) {
 
 TEST(Pipeline, AddedPassesRunInTheirPlace) {
   PipelineOptions options;
-  options.added = {{"autodiff", {"mine", drop_half, Level::tensor}},
-                   {"mine", {"later", identity, Level::tensor}},
-                   {"", {"first", identity, Level::tensor}}};
+  options.added = {{"autodiff", {"mine", each_graph<drop_half>, Level::tensor}},
+                   {"mine", {"later", each_graph<identity>, Level::tensor}},
+                   {"", {"first", each_graph<identity>, Level::tensor}}};
   std::vector<std::string> ran;
-  options.on_pass = [&](const PassEntry& p, const Graph&, const Graph&) { ran.emplace_back(p.name); };
+  options.on_pass = [&](const PassEntry& p, const StepSet&, const StepSet&) { ran.emplace_back(p.name); };
   std::vector<PassReport> reports;
   run_pipeline(small_graph(), {}, options, &reports);
-  EXPECT_EQ(std::vector(ran.begin(), ran.begin() + 5),
-            (std::vector<std::string>{"first", "precision", "autodiff", "mine", "later"}));
+  EXPECT_EQ(ran[0], "first");
+  const auto autodiff_at = static_cast<std::ptrdiff_t>(place_of("autodiff")) + 1;
+  EXPECT_EQ(std::vector(ran.begin() + autodiff_at, ran.begin() + autodiff_at + 3),
+            (std::vector<std::string>{"autodiff", "mine", "later"}));
   EXPECT_EQ(reports.size(), pipeline().size() + 3);
-  EXPECT_TRUE(reports[3].changed);
+  EXPECT_TRUE(reports[static_cast<size_t>(autodiff_at) + 1].changed);
   EXPECT_EQ(pipeline_changes(options), (std::vector<std::string>{"+first", "+later", "+mine"}));
 
   options.disabled = {"mine"};
@@ -140,7 +148,7 @@ TEST(Pipeline, AddedPassesRunInTheirPlace) {
 TEST(Pipeline, AddedPassesNeedANameOfTheirOwnAndAKnownPlace) {
   const auto add = [](const char* after, const char* name) {
     PipelineOptions options;
-    options.added = {{after, {name, identity, Level::tensor}}};
+    options.added = {{after, {name, each_graph<identity>, Level::tensor}}};
     pipeline_with(options);
   };
   EXPECT_NO_THROW(add("fuse", "mine"));
@@ -150,15 +158,15 @@ TEST(Pipeline, AddedPassesNeedANameOfTheirOwnAndAKnownPlace) {
 }
 
 TEST(Pipeline, VerifyNamesTheBrokenPass) {
-  const PassEntry passes[] = {{"identity", identity, Level::tensor},
+  const PassEntry passes[] = {{"identity", each_graph<identity>, Level::tensor},
                               {"breaks",
-                               [](Graph g, const PassContext&) {
-                                 g.nodes.erase(g.nodes.begin());
-                                 return g;
+                               [](StepSet s, const PassContext&) {
+                                 s.graphs[0].nodes.erase(s.graphs[0].nodes.begin());
+                                 return s;
                                },
                                Level::tensor}};
   try {
-    run_passes(passes, small_graph(), {});
+    run_passes(passes, set_of(small_graph()), {});
     FAIL();
   } catch (const InternalError& e) {
     EXPECT_NE(std::string(e.what()).find("after pass breaks"), std::string::npos) << e.what();
@@ -167,39 +175,69 @@ TEST(Pipeline, VerifyNamesTheBrokenPass) {
 
 // What a caller's pass breaks is the caller's to mend, and found before anything reads the graph.
 TEST(Pipeline, AddedPassesThatBreakTheGraphAreUserErrors) {
-  using Pass = Graph (*)(Graph, const PassContext&);
-  const std::pair<Pass, const char*> broken[] = {
-      {[](Graph g, const PassContext&) {
-         g.nodes[0].inputs[0] = 99999;
-         return g;
+  const std::pair<PassFunction, const char*> broken[] = {
+      {[](StepSet s, const PassContext&) {
+         s.graphs[0].nodes[0].inputs[0] = 99999;
+         return s;
        },
        "pass mine"},
-      {[](Graph g, const PassContext&) {
-         g.nodes[0].outputs[0] = 99999;
-         return g;
+      {[](StepSet s, const PassContext&) {
+         s.graphs[0].nodes[0].outputs[0] = 99999;
+         return s;
        },
        "pass mine"},
-      {[](Graph g, const PassContext&) {
-         g.inputs[0].value = 99999;
-         return g;
+      {[](StepSet s, const PassContext&) {
+         s.graphs[0].inputs[0].value = 99999;
+         return s;
        },
        "pass mine"},
-      {[](Graph g, const PassContext&) {
-         std::swap(g.nodes.front(), g.nodes.back());
-         return g;
+      {[](StepSet s, const PassContext&) {
+         std::swap(s.graphs[0].nodes.front(), s.graphs[0].nodes.back());
+         return s;
        },
        "pass mine"},
-      {[](Graph g, const PassContext&) {
-         g.outputs.pop_back();
-         return g;
+      {[](StepSet s, const PassContext&) {
+         s.graphs[0].outputs.pop_back();
+         return s;
        },
        "expected to keep its outputs"},
-      {[](Graph, const PassContext&) { return Graph{}; }, "expected to keep its outputs"},
-      {[](Graph g, const PassContext&) {
+      {[](StepSet s, const PassContext&) {
+         s.graphs[0] = Graph{};
+         return s;
+       },
+       "no graph reads or writes the state"},
+      {[](StepSet s, const PassContext&) {
+         s.graphs[0] = Graph{};
+         s.state = {};
+         return s;
+       },
+       "expected to keep the graph"},
+      {[](StepSet, const PassContext&) { return StepSet{}; }, "expected to keep the 1 graphs"},
+      {[](StepSet s, const PassContext&) {
+         s.graphs.push_back(s.graphs[0]);
+         s.graphs[1].name = "again";
+         return s;
+       },
+       "expected to keep the 1 graphs"},
+      {[](StepSet s, const PassContext&) {
+         Graph& g = s.graphs[0];
          g.inputs.push_back({g.add_value({DType::f32, {}}), InputKind::step, "more"});
-         return g;
+         return s;
        },
        "\"more\""},
+      {[](StepSet s, const PassContext&) {
+         Graph& g = s.graphs[0];
+         g.inputs.push_back({g.add_value({DType::f32, {}}), InputKind::optimizer, "more"});
+         return s;
+       },
+       "not in the table"},
+      {[](StepSet s, const PassContext&) {
+         Graph& g = s.graphs[0];
+         g.inputs.push_back({g.add_value({DType::f32, {}}), InputKind::optimizer, "more"});
+         s.state.add({"more", {DType::f32, {}}, InputKind::optimizer, {}, {}});
+         return s;
+       },
+       "expected to keep the state table"},
   };
   for (const auto& [pass, part] : broken)
     for (const bool verify : {true, false}) {
@@ -209,6 +247,29 @@ TEST(Pipeline, AddedPassesThatBreakTheGraphAreUserErrors) {
       expect_user_error(options, part);
       expect_user_error(options, "pass mine");
     }
+}
+
+// A row says what a pass may touch; then it may.
+TEST(Pipeline, APassMayAddStateInputsAndGraphs) {
+  PipelineOptions options;
+  const PassFunction adds = [](StepSet s, const PassContext&) {
+    Edit e(s.graphs[0]);
+    const Value count = e.state_input({"count", {DType::f32, {}}, InputKind::optimizer, {}, {}}, s.state);
+    const Value by = e.builder().input({DType::f32, {}}, InputKind::step, "by");
+    e.builder().update(count, count + by);
+    s.graphs[0] = e.finish();
+    s.graphs.push_back(s.graphs[0]);
+    s.graphs[1].name = "again";
+    return s;
+  };
+  options.added = {{"gate", {"adds", adds, Level::tensor, false, kTouchesState | kTouchesPorts | kTouchesGraphs}}};
+  const StepSet s = run_pipeline(set_of(small_graph()), {}, options);
+  EXPECT_EQ(s.graphs.size(), 2u);
+  ASSERT_TRUE(s.state.find("count"));
+  options.added[0].pass.touches = kTouchesState | kTouchesPorts;
+  EXPECT_THROW(run_pipeline(set_of(small_graph()), {}, options), UserError);
+  options.added[0].pass.touches = kTouchesPorts | kTouchesGraphs;
+  EXPECT_THROW(run_pipeline(set_of(small_graph()), {}, options), UserError);
 }
 
 TEST(Pipeline, GraphsOfCallersAreVerified) {
@@ -285,16 +346,18 @@ TEST(Pipeline, IdentityChangesNothing) {
 
 TEST(Validate, NamesThePlantedPass) {
   std::vector<PassEntry> passes(pipeline().begin(), pipeline().end());
-  EXPECT_TRUE(validate_passes(small_graph(), passes, {}).ok());
-  passes.insert(passes.begin() + 4, {"planted", drop_half, Level::tensor});
-  const PassVerdict v = validate_passes(small_graph(), passes, {});
+  EXPECT_TRUE(validate_passes(set_of(small_graph()), passes, {}).ok());
+  const size_t autodiff_at = place_of("autodiff"), planted = autodiff_at + 3;
+  passes.insert(passes.begin() + static_cast<std::ptrdiff_t>(planted),
+                {"planted", each_graph<drop_half>, Level::tensor});
+  const PassVerdict v = validate_passes(set_of(small_graph()), passes, {});
   EXPECT_EQ(v.first_bad, "planted");
   EXPECT_NE(v.why.find("planted"), std::string::npos);
   ASSERT_EQ(v.passes.size(), passes.size());
-  EXPECT_TRUE(v.passes[1].compared);  // autodiff, against finite differences
-  EXPECT_LT(v.passes[1].error, 1e-7);
-  EXPECT_GT(v.passes[4].error, 1e-8);
-  EXPECT_LT(v.passes[4].error, 1e-4);
+  EXPECT_TRUE(v.passes[autodiff_at].compared);  // autodiff, against finite differences
+  EXPECT_LT(v.passes[autodiff_at].error, 1e-7);
+  EXPECT_GT(v.passes[planted].error, 1e-8);
+  EXPECT_LT(v.passes[planted].error, 1e-4);
 }
 
 // Derivatives with one of two factors missing.
@@ -307,8 +370,8 @@ Graph wrong_autodiff(Graph g, const PassContext& context) {
 
 TEST(Validate, WrongDerivativesAreNamed) {
   std::vector<PassEntry> passes(pipeline().begin(), pipeline().end());
-  passes[1].run = wrong_autodiff;
-  const PassVerdict v = validate_passes(small_graph(), passes, {});
+  passes[place_of("autodiff")].run = each_graph<wrong_autodiff>;
+  const PassVerdict v = validate_passes(set_of(small_graph()), passes, {});
   EXPECT_EQ(v.first_bad, "autodiff") << v.why;
   EXPECT_NE(v.why.find("finite differences"), std::string::npos) << v.why;
 }
@@ -336,7 +399,8 @@ void check_random(uint64_t seed, const RandomGraphOptions& options, const Target
   const auto expected = interpret(plain, inputs, Precision::exact);
 
   std::vector<std::string> runs{""};
-  runs.insert(runs.end(), only_required.disabled.begin(), only_required.disabled.end());
+  for (const PassEntry& p : pipeline())
+    if (!p.required && p.promise == Promise::preserves) runs.emplace_back(p.name);
   for (const std::string& disabled : runs) {
     PipelineOptions o;
     if (!disabled.empty()) o.disabled = {disabled};
@@ -413,7 +477,7 @@ TEST(Pipeline, TwentyThousandNodesInASecond) {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which make everything slower
   EXPECT_LT(seconds, 1.0);
 #endif
-  EXPECT_GE(reports[1].nodes, 20000u);
+  EXPECT_GE(reports[place_of("autodiff")].nodes, 20000u);
   start = std::clock();
   run_pipeline(g, {});
   for (const PassReport& r : reports)

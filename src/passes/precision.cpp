@@ -24,14 +24,11 @@ Graph precision(Graph g, const PassContext& context) {
   return rebuild(g, [&](Rebuild& r, const Node& n) -> std::optional<Values> {
     if (!is_product(g, n)) return std::nullopt;
     Builder& b = r.builder();
-    const std::string saved = b.origin();
-    b.set_origin(n.origin);
     Values in = r.mapped(n.inputs);
     // A value that several products read is cast for each: cse keeps one of the casts.
     for (Value& x : in) x = cast(x, t);
     Values out = b.add(*n.op, in, n.params);
     for (Value& y : out) y = cast(y, DType::f32);
-    b.set_origin(saved);
     return out;
   });
 }

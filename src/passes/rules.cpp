@@ -83,7 +83,7 @@ class Walk {
     if (n.outputs.size() != 1) return false;
     const auto& rows = rules_.of(*n.op);
     if (rows.empty()) return false;
-    r_.builder().set_origin(n.origin);
+    const InPlaceOf place(r_.builder(), n);
     const Values inputs = r_.mapped(n.inputs);
     const Match m(r_.builder(), n, inputs, g_.type(n.outputs[0]), def_, uses_);
     for (size_t i : rows) {

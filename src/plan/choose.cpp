@@ -38,7 +38,7 @@ class Chooser {
  private:
   void place_all(const Graph& g, std::vector<ValueId>& map) {
     for (const Node& n : g.nodes) {
-      Node copy{n.op, n.params, {}, {}, n.origin};
+      Node copy{n.op, n.params, {}, {}, n.origin, n.role};
       for (ValueId v : n.inputs) copy.inputs.push_back(map[static_cast<size_t>(v)]);
       const std::vector<ValueId> now = place(std::move(copy), g.types_of(n.outputs));
       for (size_t i = 0; i < now.size(); ++i) map[static_cast<size_t>(n.outputs[i])] = now[i];

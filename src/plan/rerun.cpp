@@ -205,7 +205,7 @@ class RerunBuilder {
     if (root == v || stamp_[static_cast<size_t>(v)] == stamp_[static_cast<size_t>(root)])
       return now_[static_cast<size_t>(v)];
     const Node& view = g_.nodes[static_cast<size_t>(facts_.def[static_cast<size_t>(v)])];
-    Node copy{view.op, view.params, {newest(view.inputs[0])}, {}, view.origin};
+    Node copy{view.op, view.params, {newest(view.inputs[0])}, {}, view.origin, view.role};
     const ValueId fresh = out_.graph.add_value(g_.type(v));
     copy.outputs.push_back(fresh);
     append(std::move(copy), {}, true);
@@ -217,7 +217,7 @@ class RerunBuilder {
   void place(int32_t p, bool again) {
     const size_t index = static_cast<size_t>(order_[static_cast<size_t>(p)]);
     const Node& n = g_.nodes[index];
-    Node copy{n.op, n.params, {}, {}, again ? "recompute:" + n.origin : n.origin};
+    Node copy{n.op, n.params, {}, {}, again ? "recompute:" + n.origin : n.origin, n.role};
     for (ValueId v : n.inputs) copy.inputs.push_back(newest(v));
     for (ValueId v : n.outputs) {
       if (again) {

@@ -26,10 +26,10 @@ namespace {
 // The loss of one step from logits 1 and 2.
 double loss_of_step(StepConfig c, const std::vector<double>& target) {
   c.model = {.family = "mlp", .classes = 2, .hidden = {}};
-  const Step s = train_step(c, {DType::f32, {1, 1, 2}}, 1);
+  const StepSet s = train_step(c, {DType::f32, {1, 1, 2}}, 1);
   std::vector<HostTensor> in;
-  for (const Input& i : s.graph.inputs) {
-    const TensorType t = s.graph.type(i.value);
+  for (const Input& i : s.graphs[0].inputs) {
+    const TensorType t = s.graphs[0].type(i.value);
     HostTensor value{t, std::vector<double>(static_cast<size_t>(t.numel()))};
     if (i.name == "x") value.data = {1, 2};
     if (i.name == "y") value.data = target;
@@ -37,7 +37,7 @@ double loss_of_step(StepConfig c, const std::vector<double>& target) {
     if (i.name == "loss_scale") value.data = {1};
     in.push_back(std::move(value));
   }
-  const Graph g = run_pipeline(s.graph, {find_backend("ref").target({})});
+  const Graph g = run_pipeline(s.graphs[0], {find_backend("ref").target({})});
   const auto results = interpret(g, in, Precision::exact);
   for (size_t i = 0; i < g.outputs.size(); ++i)
     if (g.outputs[i].name == "loss") return results[i].data[0];

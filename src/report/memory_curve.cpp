@@ -41,9 +41,8 @@ MemoryCurve memory_curve(const Recipe& recipe, const DataSpec& data, const Compi
   small.train.eval_batch = 1;
   const Compiled least = compile(small, data, o);
   out.rest = least.memory().total() - least.set.arena_bytes;
-  std::vector<Graph> graphs;
-  for (Step& s : build_steps(small, data, o))
-    graphs.push_back(run_pipeline(std::move(s.graph), {c.target, precision_of(r)}, o.passes));
+  const std::vector<Graph> graphs =
+      run_pipeline(build_steps(small, data, o), pass_context(r, c.target), o.passes).graphs;
   const Backend& backend = find_backend(o.target ? o.target->backend : parse_device_name(r.device.name).backend);
   out.points = memory_curve(graphs, c.target, backend.kernels(), {}, out.rates, points);
   // What the run takes without a budget, where large batches of evaluation hold the peak.

@@ -50,6 +50,7 @@ class Executor {  // Runs Programs on a device.
 
   // Host memory of one input in one slot; large enough for every Program's input of that name.
   std::byte* staging(int slot, std::string_view input) const;
+  bool has_input(std::string_view name) const { return layout_.contains(name); }  // some Program reads it
 
   void stage(size_t program, int slot);   // the slot's inputs are complete: start moving them to the device
   int64_t run(size_t program, int slot);  // one step; returns its number, counted from 0

@@ -33,7 +33,7 @@ HostTensor state_input(const StateSpec& s, uint64_t seed) {
 }
 
 // A target with kernels for every composite leaves `expand` nothing to do: here it opens all of them.
-void check_expansions(const Graph& g, std::span<const PassEntry> passes, const InputMaker& inputs,
+void check_expansions(const StepSet& s, std::span<const PassEntry> passes, const InputMaker& inputs,
                       PassVerdict& verdict) {
   const auto is_expand = [](const auto& p) { return p.name == "expand"; };
   const auto last = std::ranges::find_if(passes, is_expand);
@@ -41,7 +41,7 @@ void check_expansions(const Graph& g, std::span<const PassEntry> passes, const I
   if (last == passes.end() || row == verdict.passes.end()) return;
   Target none;
   none.native_ops.clear();
-  PassVerdict all = validate_passes(g, passes.first(static_cast<size_t>(last - passes.begin()) + 1), {none}, 1, inputs);
+  PassVerdict all = validate_passes(s, passes.first(static_cast<size_t>(last - passes.begin()) + 1), {none}, 1, inputs);
   if (!row->compared) *row = *std::ranges::find_if(all.passes, is_expand);
   if (!verdict.ok() || all.ok()) return;
   verdict.first_bad = all.first_bad;
@@ -58,12 +58,11 @@ std::vector<BuiltinRecipe> selftest_recipes() {
   return out;
 }
 
-std::vector<HostTensor> step_inputs(const Graph& g, const std::vector<StateSpec>& state, int64_t classes,
-                                    uint64_t seed) {
+std::vector<HostTensor> step_inputs(const Graph& g, const StateTable& state, int64_t classes, uint64_t seed) {
   std::vector<HostTensor> out;
   for (const Input& in : g.inputs) {
     if (is_state(in.kind)) {
-      out.push_back(state_input(*std::ranges::find(state, in.name, &StateSpec::name), seed));
+      out.push_back(state_input(*state.find(in.name), seed));
       continue;
     }
     HostTensor t{g.type(in.value), std::vector<double>(static_cast<size_t>(g.type(in.value).numel()))};
@@ -93,19 +92,29 @@ std::vector<GraphVerdict> selftest_passes(std::span<const PassEntry> passes, con
   for (const BuiltinRecipe& builtin : selftest_recipes()) {
     const Recipe r = tiny_twin(parse_recipe(builtin.text, std::string(builtin.name)));
     const DataSpec data = describe_data(r);
-    std::vector<Step> steps = build_steps(r, data, {});
-    Recipe accumulating = r;
-    accumulating.train.accumulate = 2;
-    accumulating.train.update = "after_all";
-    CompileOptions train_only;
-    train_only.eval = false;
-    for (Step& s : build_steps(accumulating, data, train_only)) steps.push_back(std::move(s));
     const int64_t classes = step_config(r, data).model.classes;
-    for (const Step& s : steps) {
-      const auto inputs = [&](const Graph& g, uint64_t seed) { return step_inputs(g, s.state, classes, seed); };
-      out.push_back({std::string(builtin.name), s.graph.name, validate_passes(s.graph, passes, {target}, 1, inputs)});
-      check_expansions(s.graph, passes, inputs, out.back().verdict);
+    const InputMaker inputs = [&](const Graph& g, const StateTable& state, uint64_t seed) {
+      return step_inputs(g, state, classes, seed);
+    };
+    const auto check = [&](StepSet s, const PassContext& context, std::string name) {
+      out.push_back({std::string(builtin.name), std::move(name), validate_passes(s, passes, context, 1, inputs)});
+      check_expansions(s, passes, inputs, out.back().verdict);
       if (on_graph) on_graph(out.back());
+    };
+    StepSet steps = build_steps(r, data, {});
+    // Each graph by itself: a training step must agree with the accumulate and update that it is split into.
+    for (Graph& g : steps.graphs) {
+      const std::string name = g.name;
+      StepSet one;
+      one.state = steps.state;
+      one.graphs.push_back(std::move(g));
+      drop_unused_state(one);
+      check(one, pass_context(r, target), name);
+      if (!name.starts_with("train")) continue;
+      Recipe accumulating = r;
+      accumulating.train.accumulate = 2;
+      accumulating.train.update = "after_all";
+      check(std::move(one), pass_context(accumulating, target), "accumulate" + name.substr(5));
     }
   }
   return out;
@@ -121,6 +130,7 @@ constexpr double kLossTolerance = 1e-4, kNormTolerance = 1e-3, kUpdateTolerance 
 using States = std::map<std::string, std::vector<std::byte>>;  // by name
 
 struct ShortRun {
+  StateTable state;
   std::vector<double> losses, norms;
   std::vector<States> before, after;  // each step
 };
@@ -136,22 +146,21 @@ States read_states(Executor& e) {
 }
 
 // With `guide`, each step starts from the state that the guide had before it.
-ShortRun train_shortly(const Backend& backend, const DeviceOptions& options, const Step& step, int64_t classes,
-                       int steps, const ShortRun* guide = nullptr) {
+ShortRun train_shortly(const Backend& backend, const DeviceOptions& options, const Recipe& r,
+                       const StepSet& steps_before, int64_t classes, int steps, const ShortRun* guide = nullptr) {
   const Target target = backend.target(options);
-  std::vector<Graph> graphs;
-  graphs.push_back(run_pipeline(step.graph, {target}));
-  Executor e(plan(std::move(graphs), target, backend.kernels()), backend.open(options),
-             {.slots = 1, .snapshot = false});
+  const StepSet step = run_pipeline(steps_before, pass_context(r, target));
+  Executor e(plan(step.graphs, target, backend.kernels()), backend.open(options), {.slots = 1, .snapshot = false});
   initialize_state(e, step.state, 1);
   ShortRun run;
+  run.state = step.state;
   for (int i = 0; i < steps; ++i) {
     if (guide)
       for (const auto& [name, bytes] : guide->before[static_cast<size_t>(i)]) e.write_state(name, bytes);
     run.before.push_back(read_states(e));
-    const auto values = step_inputs(step.graph, step.state, classes, static_cast<uint64_t>(i));
+    const auto values = step_inputs(step.graphs[0], step.state, classes, static_cast<uint64_t>(i));
     for (size_t k = 0; k < values.size(); ++k) {
-      const Input& in = step.graph.inputs[k];
+      const Input& in = step.graphs[0].inputs[k];
       if (is_state(in.kind)) continue;
       const std::vector<std::byte> bytes = to_bytes(values[k]);
       std::memcpy(e.staging(0, in.name), bytes.data(), bytes.size());
@@ -166,10 +175,9 @@ ShortRun train_shortly(const Backend& backend, const DeviceOptions& options, con
 }
 
 // How far the device's change of the f32 state is from the one expected, both from the state `before`, relative to it.
-double update_error(const std::vector<StateSpec>& specs, const States& before, const States& expected,
-                    const States& got) {
+double update_error(const StateTable& state, const States& before, const States& expected, const States& got) {
   double change = 0, difference = 0;
-  for (const StateSpec& s : specs) {
+  for (const StateSpec& s : state) {
     if (s.type.dtype != DType::f32) continue;
     const auto value = [&](const States& states, size_t i) {
       float f;
@@ -209,16 +217,18 @@ TrainingCheck check_training(const Recipe& r, const Backend& backend, const Devi
   const DataSpec data = describe_data(r);
   CompileOptions train_only;
   train_only.eval = false;
-  const Step step = build_steps(r, data, train_only).front();
+  StepSet step = build_steps(r, data, train_only);
+  step.graphs.resize(1);  // without the tail batch
+  drop_unused_state(step);
   const int64_t classes = step_config(r, data).model.classes;
   TrainingCheck check;
   check.recipe = r.name;
   check.steps = steps;
   try {
-    const ShortRun cpu = train_shortly(find_backend("cpu"), {}, step, classes, steps);
-    const ShortRun guided = train_shortly(backend, options, step, classes, steps, &cpu),
-                   first = train_shortly(backend, options, step, classes, steps),
-                   second = train_shortly(backend, options, step, classes, steps);
+    const ShortRun cpu = train_shortly(find_backend("cpu"), {}, r, step, classes, steps);
+    const ShortRun guided = train_shortly(backend, options, r, step, classes, steps, &cpu),
+                   first = train_shortly(backend, options, r, step, classes, steps),
+                   second = train_shortly(backend, options, r, step, classes, steps);
     const auto error = [](const std::vector<double>& a, const std::vector<double>& b) {
       std::vector<double> out;
       for (size_t i = 0; i < b.size(); ++i) out.push_back(std::abs(a[i] - b[i]) / std::max(1.0, std::abs(b[i])));
@@ -229,7 +239,7 @@ TrainingCheck check_training(const Recipe& r, const Backend& backend, const Devi
     check.drift = error(first.losses, cpu.losses);
     std::vector<double> updates;
     for (size_t i = 0; i < cpu.after.size(); ++i)
-      updates.push_back(update_error(step.state, cpu.before[i], cpu.after[i], guided.after[i]));
+      updates.push_back(update_error(cpu.state, cpu.before[i], cpu.after[i], guided.after[i]));
     check.update_error = largest(updates);
     check.repeats = first.losses == second.losses && first.after == second.after;
   } catch (const DeviceError& e) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "nn/net.h"
+#include "ir/step_set.h"
 #include "passes/check/validate.h"
 #include "passes/pass.h"
 #include "recipe/recipe.h"
@@ -47,6 +47,6 @@ std::vector<TrainingCheck> selftest_training(const Backend&, const DeviceOptions
 
 // Inputs that make sense for a step graph: state from its first values (moments positive), labels and tokens in range,
 // a learning rate and a loss scale of ordinary size.
-std::vector<HostTensor> step_inputs(const Graph&, const std::vector<StateSpec>&, int64_t classes, uint64_t seed);
+std::vector<HostTensor> step_inputs(const Graph&, const StateTable&, int64_t classes, uint64_t seed);
 
 }  // namespace lathe

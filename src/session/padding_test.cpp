@@ -18,9 +18,9 @@ constexpr int64_t kFilling = 7;
 std::vector<double> logits_of(const ModelConfig& model, const std::vector<double>& tokens, const char* device) {
   StepConfig c;
   c.model = model;
-  const Step s = predict_step(c, {DType::i32, {static_cast<int64_t>(tokens.size())}}, 1);
+  const StepSet s = predict_step(c, {DType::i32, {static_cast<int64_t>(tokens.size())}}, 1);
   const Backend& backend = find_backend(device);
-  const Graph g = run_pipeline(s.graph, {backend.target({})});
+  const Graph g = run_pipeline(s.graphs[0], {backend.target({})});
   std::vector<HostTensor> in;
   for (const Input& i : g.inputs) {
     HostTensor value{g.type(i.value), tokens};

@@ -10,15 +10,17 @@
 namespace lathe {
 namespace {
 
-bool is_saved(const StateSpec& s) { return s.kind != InputKind::gradient; }
-const char* file_of(const StateSpec& s) {
-  if (s.kind != InputKind::optimizer) return kModelFile;
-  return s.name.starts_with(kAveragePrefix) ? kAverageFile : kOptimizerFile;
-}
-std::string name_in_file(const StateSpec& s) {
-  return file_of(s) == std::string_view(kAverageFile) ? s.name.substr(kAveragePrefix.size()) : s.name;
-}
 constexpr const char* kStateFiles[] = {kModelFile, kOptimizerFile, kAverageFile};
+
+const char* path_of(StateFile f) {
+  switch (f) {
+    case StateFile::none: return "";
+    case StateFile::model: return kModelFile;
+    case StateFile::optimizer: return kOptimizerFile;
+    case StateFile::average: return kAverageFile;
+  }
+  return "";
+}
 
 // FNV-1a: the stream of a tensor's first value depends on its name, not on its place in the model.
 uint32_t stream_of(const std::string& name) {
@@ -83,7 +85,7 @@ void initial_values(const StateSpec& s, int64_t seed, int64_t begin, std::span<f
   }
 }
 
-void initialize_state(Executor& e, const std::vector<StateSpec>& specs, int64_t seed) {
+void initialize_state(Executor& e, const StateTable& specs, int64_t seed) {
   constexpr int64_t kPiece = 16 * cpu::kUniformBlock, kPart = 64 * kPiece;  // 4 MiB: made and copied within caches
   ThreadPool pool(available_threads());
   std::vector<float> part;
@@ -129,8 +131,8 @@ void from_file_order(const StateSpec& s, std::span<const std::byte> bytes, std::
   permute(Shape(permuted), inverse, static_cast<size_t>(size_of(s.type.dtype)), bytes.data(), out.data());
 }
 
-std::vector<io::CheckpointFile> state_files(Executor& e, const std::vector<StateSpec>& specs, Keep keep) {
-  const auto spec_of = [&](size_t i) { return std::ranges::find(specs, e.set().state[i].name, &StateSpec::name); };
+std::vector<io::CheckpointFile> state_files(Executor& e, const StateTable& specs, Keep keep) {
+  const auto spec_of = [&](size_t i) { return specs.find(e.set().state[i].name); };
   const auto& views = e.take_snapshot([&](size_t i, std::span<const std::byte> src, std::span<std::byte> dst) {
     to_file_order(*spec_of(i), src, dst);
   });
@@ -140,12 +142,12 @@ std::vector<io::CheckpointFile> state_files(Executor& e, const std::vector<State
     std::vector<io::TensorData> tensors;
     for (size_t i = 0; i < views.size(); ++i) {
       const StateSpec& s = *spec_of(i);
-      if (is_saved(s) && file == file_of(s)) tensors.push_back({name_in_file(s), file_type(s), views[i]});
+      if (file == path_of(s.saved_in)) tensors.push_back({s.file_name(), file_type(s), views[i]});
     }
     // Whoever loads the averages alone has a whole model: what is not averaged stands there as it is.
     if (file == kAverageFile && !tensors.empty())
       for (size_t i = 0; i < views.size(); ++i)
-        if (const StateSpec& s = *spec_of(i); file_of(s) == std::string_view(kModelFile) && is_saved(s))
+        if (const StateSpec& s = *spec_of(i); s.saved_in == StateFile::model)
           if (std::ranges::find(tensors, s.name, &io::TensorData::name) == tensors.end())
             tensors.push_back({s.name, file_type(s), views[i]});
     if (file != kAverageFile || !tensors.empty())
@@ -160,12 +162,12 @@ void load_file(Executor& e, const std::vector<const StateSpec*>& specs, io::Fs& 
   const io::SafetensorsFile file = io::SafetensorsFile::open(fs, path);
   std::vector<std::string> problems;
   for (const StateSpec* s : specs) {
-    const io::TensorEntry* t = file.find(name_in_file(*s));
+    const io::TensorEntry* t = file.find(s->file_name());
     const TensorType type = file_type(*s);
     if (!t)
-      problems.push_back(fmt::format("\"{}\" is missing", name_in_file(*s)));
+      problems.push_back(fmt::format("\"{}\" is missing", s->file_name()));
     else if (t->dtype != type.dtype || t->shape != type.shape)
-      problems.push_back(fmt::format("\"{}\": expected {}, got {}{}", name_in_file(*s), to_string(type), t->dtype_name,
+      problems.push_back(fmt::format("\"{}\": expected {}, got {}{}", s->file_name(), to_string(type), t->dtype_name,
                                      to_string(t->shape)));
   }
   LATHE_USER_CHECK(
@@ -175,7 +177,7 @@ void load_file(Executor& e, const std::vector<const StateSpec*>& specs, io::Fs& 
   for (const StateSpec* s : specs) {
     raw.resize(static_cast<size_t>(s->type.bytes()));
     value.resize(raw.size());
-    file.read(*file.find(name_in_file(*s)), raw);
+    file.read(*file.find(s->file_name()), raw);
     check_finite(path, *s, raw);
     from_file_order(*s, raw, value);
     e.write_state(s->name, value);
@@ -184,13 +186,12 @@ void load_file(Executor& e, const std::vector<const StateSpec*>& specs, io::Fs& 
 
 }  // namespace
 
-void load_state(Executor& e, const std::vector<StateSpec>& specs, io::Fs& fs, const std::string& checkpoint,
-                Keep keep) {
+void load_state(Executor& e, const StateTable& specs, io::Fs& fs, const std::string& checkpoint, Keep keep) {
   for (const std::string_view file : kStateFiles) {
     if (keep == Keep::model && file == kOptimizerFile) continue;
     std::vector<const StateSpec*> here;
     for (const StateSpec& s : specs)
-      if (is_saved(s) && file == file_of(s)) here.push_back(&s);
+      if (file == path_of(s.saved_in)) here.push_back(&s);
     if (!here.empty()) load_file(e, here, fs, io::join_path(checkpoint, std::string(file)));
   }
 }

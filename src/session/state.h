@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "io/checkpoint.h"
-#include "nn/net.h"
+#include "ir/step_set.h"
 #include "run/executor.h"
 
 namespace lathe {
@@ -14,7 +14,7 @@ namespace lathe {
 // First values of a state tensor of f32, elements `begin` (a multiple of 1024) and following: a function of (seed,
 // name) alone.
 void initial_values(const StateSpec&, int64_t seed, int64_t begin, std::span<float> out);
-void initialize_state(Executor&, const std::vector<StateSpec>&, int64_t seed);
+void initialize_state(Executor&, const StateTable&, int64_t seed);
 
 // The axes of a tensor as memory has them <-> as files have them. `bytes` and `out` do not overlap.
 void to_file_order(const StateSpec&, std::span<const std::byte> bytes, std::span<std::byte> out);
@@ -33,10 +33,10 @@ enum class Keep {
 };
 // The state of the executor as checkpoint files; no average file where nothing is averaged. They are written from the
 // executor's snapshot, so they are valid until the next one is taken.
-std::vector<io::CheckpointFile> state_files(Executor&, const std::vector<StateSpec>&, Keep = Keep::all);
+std::vector<io::CheckpointFile> state_files(Executor&, const StateTable&, Keep = Keep::all);
 
 // Reads every tensor of `specs` from its file in the checkpoint's directory. UserError: missing names, other types (all
 // of a file listed).
-void load_state(Executor&, const std::vector<StateSpec>&, io::Fs&, const std::string& checkpoint, Keep = Keep::all);
+void load_state(Executor&, const StateTable&, io::Fs&, const std::string& checkpoint, Keep = Keep::all);
 
 }  // namespace lathe

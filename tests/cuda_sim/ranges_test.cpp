@@ -27,14 +27,15 @@ RangesOfRun ranges_of(const std::string& recipe, const std::string& precision, i
   r.train.precision = precision;
   CompileOptions train_only;
   train_only.eval = false;
-  Step step = build_steps(r, describe_data(r), train_only).front();
+  StepSet step = build_steps(r, describe_data(r), train_only);
+  step.graphs.resize(1);
+  drop_unused_state(step);
   const Target target = backend.target({});
   sim::take_ranges();
   RangesOfRun out;
   {
-    std::vector<Graph> graphs;
-    graphs.push_back(run_pipeline(std::move(step.graph), {target, *parse_dtype(precision)}));
-    Executor e(plan(std::move(graphs), target, backend.kernels()), backend.open({}), {.slots = 1, .snapshot = false});
+    step = run_pipeline(std::move(step), pass_context(r, target));
+    Executor e(plan(step.graphs, target, backend.kernels()), backend.open({}), {.slots = 1, .snapshot = false});
     out.program = e.set().programs[0];
     initialize_state(e, step.state, 1);
     for (const Port& p : out.program.inputs)

@@ -52,9 +52,10 @@ void expect_same_bits_with_budget(const StepConfig& config, const TensorType& sa
   const Backend& backend = find_backend("cpu");
   const DeviceOptions options{0, 2};
   const Target target = backend.target(options);
-  const Step step = train_step(config, sample, batch);
-  const Graph graph =
-      run_pipeline(step.graph, {target}, {.disabled = {}, .stop_after = "", .verify = false, .on_pass = {}});
+  PipelineOptions unverified;
+  unverified.verify = false;
+  const StepSet step = run_pipeline(train_step(config, sample, batch), workload_context(target), unverified);
+  const Graph& graph = step.graphs[0];
   const int64_t terms = batch * (sample.dtype == DType::i32 ? sample.numel() : 1);
 
   const auto run = [&](int64_t budget) {

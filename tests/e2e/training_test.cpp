@@ -73,8 +73,6 @@ TEST(Training, AccumulatedGradientsEqualTheLargeBatch) {
     const Recipe r = tiny("mlp", {"train.batch_size=" + std::to_string(batch),
                                   "train.accumulate=" + std::to_string(accumulate), "train.update=after_all"});
     const Dataset data = open_dataset(r);
-    StepConfig config = step_config(r, data.spec);
-    Step step = accumulate_step(config, data.spec.sample, batch);
     Recipe forced = r;
     forced.train.accumulate = std::max<int64_t>(2, accumulate);  // so that the accumulate Program exists
     const Compiled c = compile(forced, data.spec);

@@ -139,11 +139,9 @@ using Use = void (*)(const ProgramSet&, const Target&, const std::string& user, 
 // The Programs of all recipes and workloads for a target, in one precision.
 void use_recipes(const Target& target, const KernelTable& kernels, DType precision, bool benches, Use use,
                  Texts& texts) {
-  const auto planned = [&](std::vector<Step> steps, const std::string& user) {
-    std::vector<Graph> graphs;
-    for (Step& s : steps) graphs.push_back(run_pipeline(std::move(s.graph), {target, precision}));
+  const auto planned = [&](StepSet steps, const PassContext& context, const std::string& user) {
     const int64_t before = texts.uses(user);
-    use(plan(std::move(graphs), target, kernels), target, user, texts);
+    use(plan(run_pipeline(std::move(steps), context).graphs, target, kernels), target, user, texts);
     if (texts.uses(user) == before)
       throw DeviceError(fmt::format("{} has no kernel for {} in {}", user, target.name, to_string(precision)));
   };
@@ -152,19 +150,19 @@ void use_recipes(const Target& target, const KernelTable& kernels, DType precisi
   for (const BuiltinRecipe& builtin : recipes) {
     Recipe r = load_recipe(std::string(builtin.name));
     r.train.precision = to_string(precision);
-    planned(build_steps(r, data_of(builtin.name, r), {}), fmt::format("recipe {}", builtin.name));
+    planned(build_steps(r, data_of(builtin.name, r), {}), pass_context(r, target), fmt::format("recipe {}", builtin.name));
   }
   if (!benches) return;
   for (const FamilyRecipe& f : kFamilyRecipes) {
     Recipe r = load_recipe(f.base, f.sets);
     r.train.precision = to_string(precision);
     r.train.batch_size = 16;
-    planned(build_steps(r, describe_data(r), {}), fmt::format("family {}", f.name));
+    planned(build_steps(r, describe_data(r), {}), pass_context(r, target), fmt::format("family {}", f.name));
   }
   for (const Workload& w : workloads()) {
-    std::vector<Step> steps;
-    steps.push_back(train_step(w.config, w.sample, w.batch));
-    planned(std::move(steps), fmt::format("bench {}", w.name));
+    PassContext context = workload_context(target);
+    context.precision = precision;
+    planned(train_step(w.config, w.sample, w.batch), context, fmt::format("bench {}", w.name));
   }
 }
 

@@ -139,15 +139,15 @@ TEST(Families, TasksHaveTheirTargets) {
   StepConfig c;
   c.model = {.family = "unet", .classes = 4, .channels = {4, 8}};
   c.task = Task::segment;
-  EXPECT_EQ(inputs(train_step(c, image, 2).graph, "y"), (TensorType{DType::u8, {2, 8, 8}}));
+  EXPECT_EQ(inputs(train_step(c, image, 2).graphs[0], "y"), (TensorType{DType::u8, {2, 8, 8}}));
   c.task = Task::restore;
   c.model.classes = 3;
-  EXPECT_EQ(inputs(train_step(c, image, 2).graph, "y"), (TensorType{DType::u8, {2, 8, 8, 3}}));
+  EXPECT_EQ(inputs(train_step(c, image, 2).graphs[0], "y"), (TensorType{DType::u8, {2, 8, 8, 3}}));
   c.task = Task::regress;
   c.model = {.family = "mlp", .classes = 2, .hidden = {8}};
-  const Step step = eval_step(c, {DType::f32, {1, 5, 1}}, 3);
-  EXPECT_EQ(inputs(step.graph, "y"), (TensorType{DType::f32, {3, 2}}));
-  EXPECT_EQ(inputs(step.graph, "x"), (TensorType{DType::f32, {3, 1, 5, 1}}));
+  const StepSet step = eval_step(c, {DType::f32, {1, 5, 1}}, 3);
+  EXPECT_EQ(inputs(step.graphs[0], "y"), (TensorType{DType::f32, {3, 2}}));
+  EXPECT_EQ(inputs(step.graphs[0], "x"), (TensorType{DType::f32, {3, 1, 5, 1}}));
 }
 
 TEST(Families, RecurrentNetsHaveTheirParameters) {

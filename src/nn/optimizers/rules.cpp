@@ -9,8 +9,13 @@
 namespace lathe {
 
 Value ParamUpdate::state(std::string_view suffix) {
-  return o_.new_state(
-      {spec.name + "." + std::string(suffix), spec.type, InputKind::optimizer, Init::constant(0), spec.file, {}});
+  return o_.new_state({spec.name + "." + std::string(suffix),
+                       spec.type,
+                       InputKind::optimizer,
+                       Init::constant(0),
+                       spec.file,
+                       {},
+                       spec.name});
 }
 
 Value ParamUpdate::state(std::string_view suffix, const FileLayout& file) {
@@ -19,19 +24,11 @@ Value ParamUpdate::state(std::string_view suffix, const FileLayout& file) {
                        InputKind::optimizer,
                        Init::constant(0),
                        file,
-                       {}});
+                       {},
+                       spec.name});
 }
 
-Value ParamUpdate::copy_of_first_value(std::string_view suffix) {
-  return o_.new_state(
-      {spec.name + "." + std::string(suffix), spec.type, InputKind::optimizer, spec.init, spec.file, spec.name});
-}
-
-Value ParamUpdate::set(Value state, Value now) {
-  const Value gated = select(accept_, now, state);
-  o_.b_.update(state, gated);
-  return gated;
-}
+void ParamUpdate::set(Value state, Value now) { o_.b_.update(state, now); }
 
 Value ParamUpdate::decayed() const { return decay > 0 ? p * (1.0 - lr * decay) : p; }
 

@@ -16,19 +16,18 @@ class ParamUpdate {
   const OptimizerConfig& c;
   const StateSpec& spec;
   Value p;             // before the step
-  Value g;             // its gradient, clipped
+  Value g;             // its gradient
   Value lr;            // scalar, with the group's scale
   Value t;             // scalar: which accepted step this is, from 1; only for rules that count
   double decay = 0;    // of this parameter
   bool table = false;  // an embedding
 
-  ParamUpdate(Optimizer& o, const StateSpec& s, Value accept) : c(o.config_), spec(s), o_(o), accept_(accept) {}
+  ParamUpdate(Optimizer& o, const StateSpec& s) : c(o.config_), spec(s), o_(o) {}
 
   // State of this parameter, of its shape or (in memory) of the layout's view; starts at zero.
   Value state(std::string_view suffix);
   Value state(std::string_view suffix, const FileLayout&);
-  Value copy_of_first_value(std::string_view suffix);  // state that starts as the parameter starts
-  Value set(Value state, Value now);                   // the state after the step; gated
+  void set(Value state, Value now);  // the state after the step
 
   Value decayed() const;        // p (1 - lr decay): decoupled decay
   Value with_l2() const;        // g + decay p: decay as part of the gradient
@@ -37,7 +36,6 @@ class ParamUpdate {
 
  private:
   Optimizer& o_;
-  Value accept_;
 };
 
 Value l2_norm(Value x);                       // scalar

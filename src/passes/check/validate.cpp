@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "base/philox.h"
+#include "passes/autodiff.h"
 #include "passes/check/random_graph.h"
 #include "passes/dce.h"
 
@@ -20,6 +22,74 @@ constexpr double kStep = 1e-6, kGradientTolerance = 1e-5;
 bool is_executable(const Graph& g) {
   return std::ranges::none_of(g.nodes, [](const Node& n) { return n.is("grad"); });
 }
+bool is_executable(const StepSet& set) {
+  return std::ranges::all_of(set.graphs, [](const Graph& g) { return is_executable(g); });
+}
+
+using Named = std::map<std::string, HostTensor>;
+
+// The inputs of all sets that one validation runs: equal names have equal values.
+class Inputs {
+ public:
+  Inputs(const InputMaker& make, uint64_t seed) : make_(make), seed_(seed) {}
+
+  std::vector<HostTensor> of(const StepSet& set, const Graph& g, const Named& state) {
+    std::vector<HostTensor> fresh;
+    std::vector<HostTensor> out;
+    for (size_t i = 0; i < g.inputs.size(); ++i) {
+      const Input& in = g.inputs[i];
+      if (const auto now = state.find(in.name); now != state.end()) {
+        out.push_back(now->second);
+        continue;
+      }
+      auto known = known_.find(in.name);
+      if (known == known_.end()) {
+        if (fresh.empty()) fresh = make_ ? make_(g, set.state, seed_) : random_inputs(g, seed_);
+        known = known_.emplace(in.name, first_value(set, in, std::move(fresh[i]))).first;
+      }
+      out.push_back(known->second);
+    }
+    return out;
+  }
+  void set_began() { began_ = true; }  // a whole set has run
+
+ private:
+  // Sums of gradients are zero between steps; copies start as what they are copies of; what passes add to the inputs of
+  // a step does nothing at 0.
+  HostTensor first_value(const StepSet& set, const Input& in, HostTensor made) const {
+    const auto zero = [](HostTensor t) {
+      std::ranges::fill(t.data, 0.0);
+      return t;
+    };
+    if (in.kind == InputKind::gradient || (in.kind == InputKind::step && began_)) return zero(std::move(made));
+    const StateSpec* row = is_state(in.kind) ? set.state.find(in.name) : nullptr;
+    if (!row || row->like.empty()) return made;
+    const auto original = known_.find(row->like);
+    return original == known_.end() ? made : original->second;
+  }
+
+  InputMaker make_;
+  uint64_t seed_;
+  Named known_;
+  bool began_ = false;
+};
+
+// State as the graphs leave it, and what they show, by kind and name.
+Named run_set(StepSet set, const PassContext& context, Inputs& inputs) {
+  for (Graph& g : set.graphs)
+    if (!is_executable(g)) g = autodiff(std::move(g), context);
+  Named state, shown;
+  for (const Graph& g : set.graphs) {
+    const auto results = interpret(g, inputs.of(set, g, state), Precision::exact);
+    for (size_t i = 0; i < results.size(); ++i) {
+      const Output& o = g.outputs[i];
+      (o.kind == OutputKind::state ? state : shown)[o.name] = results[i];
+    }
+  }
+  inputs.set_began();
+  for (auto& [name, value] : state) shown["state " + name] = std::move(value);
+  return shown;
+}
 
 Graph with_outputs(Graph g, std::span<const ValueId> values, const PassContext& context) {
   g.outputs.clear();
@@ -33,7 +103,7 @@ PassCheck check_gradient(const PassEntry& pass, const Graph& g, const PassContex
                          const std::vector<HostTensor>& inputs, uint64_t seed) {
   const Node& grad = *std::ranges::find_if(g.nodes, [](const Node& n) { return n.is("grad"); });
   const Graph loss = with_outputs(g, std::span(grad.inputs).first(1), context);
-  const Graph slopes = pass.run(with_outputs(g, grad.outputs, context), context);
+  const Graph slopes = pass.run(set_of(with_outputs(g, grad.outputs, context)), context).graphs[0];
   const auto by_pass = interpret(slopes, inputs, Precision::exact);
   std::vector<HostTensor> up = inputs, down = inputs;
   double expected = 0, size = 0;
@@ -61,59 +131,68 @@ PassCheck check_gradient(const PassEntry& pass, const Graph& g, const PassContex
   return check;
 }
 
+// Everything that `expected` has; what is new in `actual` has no counterpart. A pass may take state or metrics away
+// only if its row says so.
+PassCheck compare(const PassEntry& pass, const Named& actual, const Named& expected) {
+  PassCheck check;
+  check.name = pass.name;
+  check.compared = true;
+  for (const auto& [name, value] : expected) {
+    const auto now = actual.find(name);
+    if (now == actual.end() && (pass.touches & (kTouchesState | kTouchesPorts))) continue;
+    const double error =
+        now == actual.end() ? std::numeric_limits<double>::infinity() : relative_error(now->second, value);
+    if (check.output.empty() || error > check.error) {
+      check.error = error;
+      check.output = name;
+    }
+  }
+  return check;
+}
+
 }  // namespace
 
-PassVerdict validate_passes(const Graph& g, std::span<const PassEntry> passes, const PassContext& context,
+PassVerdict validate_passes(const StepSet& first, std::span<const PassEntry> passes, const PassContext& context,
                             uint64_t seed, const InputMaker& make_inputs) {
   PassVerdict verdict;
-  std::vector<HostTensor> inputs, results;  // of the last executable graph; empty before there is one
-  const auto run = [&](const Graph& now) {
-    if (inputs.empty()) inputs = make_inputs ? make_inputs(now, seed) : random_inputs(now, seed);
-    return interpret(now, inputs, Precision::exact);
+  Inputs inputs(make_inputs, seed);
+  std::optional<Named> results;  // of the set before the pass, once they are wanted
+  const auto blame = [&](const PassCheck& check, double tolerance, std::string_view what) {
+    if (check.error <= tolerance || !verdict.first_bad.empty()) return;
+    verdict.first_bad = check.name;
+    verdict.why = fmt::format("pass {}: {}", check.name, fmt::format(fmt::runtime(what), check.output, check.error));
   };
-  if (is_executable(g)) results = run(g);
+  constexpr std::string_view kChanges = "changes the numbers: output \"{}\" is off by {:.3g} of its largest element";
 
   PipelineOptions options;
-  options.on_pass = [&](const PassEntry& pass, const Graph& before, const Graph& after) {
+  options.on_pass = [&](const PassEntry& pass, const StepSet& before, const StepSet& after) {
     PassCheck check;
     check.name = pass.name;
-    if (!is_executable(after)) {
-      verdict.passes.push_back(std::move(check));
-      return;
-    }
-    if (is_executable(before) && structurally_equal(before, after)) {
-      verdict.passes.push_back(std::move(check));
-      return;
-    }
-    auto now = run(after);
-    if (!is_executable(before)) {
-      check = check_gradient(pass, before, context, inputs, seed);
-      if (!(check.error <= kGradientTolerance) && verdict.first_bad.empty()) {
-        verdict.first_bad = check.name;
-        verdict.why =
-            fmt::format("pass {}: {} differs from finite differences by {:.3g}", check.name, check.output, check.error);
-      }
+    const bool inert = pass.promise == Promise::changes && pass.make_inert;
+    if (!is_executable(before) && is_executable(after)) {
+      for (const Graph& g : before.graphs)
+        if (!is_executable(g)) {
+          check = check_gradient(pass, g, context, inputs.of(before, g, {}), seed);
+          blame(check, kGradientTolerance, "{} differs from finite differences by {:.3g}");
+        }
+      results.reset();
+    } else if (inert) {
+      PassContext quiet = context;
+      pass.make_inert(quiet.options);
+      if (!results) results = run_set(before, context, inputs);
+      check = compare(pass, run_set(pass.run(before, quiet), context, inputs), *results);
+      blame(check, kTolerance, kChanges);
+      if (!structurally_equal(before, after)) results.reset();
+    } else if (!structurally_equal(before, after)) {
+      if (!results) results = run_set(before, context, inputs);
+      Named now = run_set(after, context, inputs);
+      check = compare(pass, now, *results);
+      blame(check, kTolerance, kChanges);
       results = std::move(now);
-      verdict.passes.push_back(std::move(check));
-      return;
-    }
-    check.compared = true;
-    for (size_t i = 0; i < now.size(); ++i) {
-      const double error = relative_error(now[i], results[i]);
-      if (i == 0 || error > check.error) {
-        check.error = error;
-        check.output = after.outputs[i].name;
-      }
-    }
-    results = std::move(now);
-    if (check.error > kTolerance && verdict.first_bad.empty()) {
-      verdict.first_bad = check.name;
-      verdict.why = fmt::format("pass {} changes the numbers: output \"{}\" is off by {:.3g} of its largest element",
-                                check.name, check.output, check.error);
     }
     verdict.passes.push_back(std::move(check));
   };
-  run_passes(passes, g, context, options);
+  run_passes(passes, first, context, options);
   return verdict;
 }
 

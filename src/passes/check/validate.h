@@ -1,6 +1,10 @@
-// Translation validation: runs a graph before and after each pass on the interpreter, in f64, and names the first pass
-// that changes a number. Before autodiff a graph cannot run: its derivatives are compared with finite differences.
-// Behind `lathe selftest --passes`.
+// Translation validation: runs a step set before and after each pass on the interpreter, in f64, and names the first
+// pass that changes a number. Behind `lathe selftest --passes`.
+//
+// A set runs as the loop runs it: its graphs in order, state carried from one to the next by name; so a step that was
+// split into accumulate and update is compared with the whole one. Sets that still hold `grad` are lowered by autodiff
+// for it. A pass that promises to change numbers (clipping, averages) is proved to be the identity with its inert
+// options, and step inputs that it adds at 0. Autodiff is compared with finite differences.
 #pragma once
 
 #include <functional>
@@ -12,24 +16,25 @@
 
 namespace lathe {
 
-struct PassCheck {        // One pass on one graph.
+struct PassCheck {        // One pass on one set.
   std::string name;       // of the pass
-  bool compared = false;  // false: the pass changed nothing, or the graph after it still holds `grad` and cannot run
+  bool compared = false;  // false: the pass changed nothing
   double error = 0;       // largest relative error of an output, over its largest element; autodiff: of the derivative
   std::string output;     // which
 };
 
-struct PassVerdict {                             // All passes on one graph.
+struct PassVerdict {                             // All passes on one set.
   std::vector<PassCheck> passes;                 // in order
   std::string first_bad;                         // empty: every pass keeps the numbers
   std::string why;                               // error of the first bad pass in words
   bool ok() const { return first_bad.empty(); }  // whether all keep the numbers
 };
 
-using InputMaker = std::function<std::vector<HostTensor>(const Graph&, uint64_t seed)>;  // inputs of a graph for a seed
+// Inputs of a graph for a seed; state starts as its row says.
+using InputMaker = std::function<std::vector<HostTensor>(const Graph&, const StateTable&, uint64_t seed)>;
 
 // `make_inputs` defaults to random_inputs().
-PassVerdict validate_passes(const Graph&, std::span<const PassEntry>, const PassContext&, uint64_t seed = 1,
+PassVerdict validate_passes(const StepSet&, std::span<const PassEntry>, const PassContext&, uint64_t seed = 1,
                             const InputMaker& make_inputs = {});
 
 }  // namespace lathe

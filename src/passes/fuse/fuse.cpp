@@ -84,7 +84,7 @@ class Fuse {
     const Body body = BodyBuilder(f_, group).build();
     if (body.graph->nodes.size() < 2 || body.inputs.empty()) return false;
     if (group.kind == "loop" && !is_good_loop(body)) return false;
-    r_.builder().set_origin(f_.node(group.nodes.back()).origin);
+    const InPlaceOf place(r_.builder(), f_.node(group.nodes.back()));
     const Values out =
         r_.builder().add(fused_op, r_.mapped(body.inputs), make_params(FusedParams{group.kind, body.graph}));
     for (size_t i = 0; i < out.size(); ++i) {

@@ -1,0 +1,59 @@
+// StateSpec: one row of the state table of a run, a tensor that lives from step to step.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/shape.h"
+#include "ir/graph.h"
+
+namespace lathe {
+
+// How a state tensor starts; drawn on the host from (seed, name).
+struct Init {
+  enum class Kind {  // Distributions.
+    constant,        // the same everywhere
+    uniform,         // evenly within a range
+    normal,          // bell-shaped around 0
+  };
+  Kind kind = Kind::constant;  // how it is drawn
+  double value = 0;            // constant: the value; uniform: in [-value, value); normal: standard deviation
+
+  static Init constant(double v) { return {Kind::constant, v}; }        // everywhere
+  static Init uniform(double bound) { return {Kind::uniform, bound}; }  // in [-bound, bound)
+  static Init normal(double std) { return {Kind::normal, std}; }        // mean 0
+  friend bool operator==(const Init&, const Init&) = default;
+};
+
+// How a tensor stands in files, where PyTorch's order differs: seen as `view`, axes permuted by `perm`, as `shape`.
+struct FileLayout {
+  Ints view, perm, shape;                      // see the struct
+  bool plain() const { return perm.empty(); }  // as in memory
+  friend bool operator==(const FileLayout&, const FileLayout&) = default;
+};
+
+enum class StateFile {  // Which file of a checkpoint holds a tensor.
+  none,                 // it is not saved: zero between optimizer steps
+  model,                // weights and buffers
+  optimizer,            // what --resume needs beside them
+  average,              // averages of weights and buffers, under their names
+};
+std::string_view to_string(StateFile);  // "none", "model", ...
+
+struct StateSpec {                        // A tensor that lives from step to step.
+  std::string name;                       // unique; PyTorch's where it has one
+  TensorType type;                        // in memory
+  InputKind kind = InputKind::param;      // param, buffer, optimizer or gradient
+  Init init;                              // first value
+  FileLayout file;                        // axes in checkpoint files
+  std::string like = {};                  // another state whose first value this one has too; empty: its own
+  std::string of = {};                    // the parameter that it belongs to: moments, gradients, averages
+  bool gated = false;                     // steps write it, and a refused step must leave every bit as it was
+  StateFile saved_in = StateFile::model;  // where it is saved
+  std::string saved_as = {};              // name in that file; empty: `name`
+  const std::string& file_name() const { return saved_as.empty() ? name : saved_as; }  // name in its file
+  friend bool operator==(const StateSpec&, const StateSpec&) = default;
+};
+
+}  // namespace lathe

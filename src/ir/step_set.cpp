@@ -1,0 +1,106 @@
+#include "ir/step_set.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+namespace lathe {
+
+std::string_view to_string(StateFile f) {
+  switch (f) {
+    case StateFile::none: return "none";
+    case StateFile::model: return "model";
+    case StateFile::optimizer: return "optimizer";
+    case StateFile::average: return "average";
+  }
+  return "?";
+}
+
+const Graph* StepSet::find_graph(std::string_view name) const {
+  const auto found = std::ranges::find(graphs, name, &Graph::name);
+  return found == graphs.end() ? nullptr : &*found;
+}
+
+StepSet set_of(Graph g) {
+  StepSet s;
+  for (const Input& in : g.inputs) {
+    if (!is_state(in.kind) || in.value < 0 || static_cast<size_t>(in.value) >= g.types.size()) continue;
+    StateSpec spec{in.name, g.type(in.value), in.kind, {}, {}};
+    if (in.kind == InputKind::optimizer) spec.saved_in = StateFile::optimizer;
+    if (in.kind == InputKind::gradient) spec.saved_in = StateFile::none;
+    s.state.add(std::move(spec));
+  }
+  s.graphs.push_back(std::move(g));
+  return s;
+}
+
+namespace {
+
+void check_same(const StateSpec& a, const StateSpec& b) {
+  const auto differ = [&](const char* what, const std::string& x, const std::string& y) {
+    throw UserError(fmt::format(
+        "state \"{}\": {} is {} in one place and {} in another; give it (or the optimizer that makes it) a name of its "
+        "own",
+        a.name, what, x, y));
+  };
+  if (a.type != b.type) differ("its type", to_string(a.type), to_string(b.type));
+  if (a.kind != b.kind) differ("its kind", std::string(to_string(a.kind)), std::string(to_string(b.kind)));
+  if (a.of != b.of) differ("the parameter that it belongs to", a.of, b.of);
+  if (a != b) differ("its first value, file or gate", "one", "another");
+}
+
+}  // namespace
+
+void StateTable::add(StateSpec spec) {
+  if (const StateSpec* same = find(spec.name)) {
+    check_same(*same, spec);
+    return;
+  }
+  places_.emplace(spec.name, rows_.size());
+  rows_.push_back(std::move(spec));
+}
+
+const StateSpec* StateTable::find(std::string_view name) const {
+  const auto found = places_.find(std::string(name));
+  return found == places_.end() ? nullptr : &rows_[found->second];
+}
+
+void StateTable::index() {
+  places_.clear();
+  for (size_t i = 0; i < rows_.size(); ++i) places_.emplace(rows_[i].name, i);
+}
+
+void join(StepSet& to, StepSet more) {
+  for (const StateSpec& s : more.state) to.state.add(s);
+  for (Graph& g : more.graphs) {
+    LATHE_USER_CHECK(!to.find_graph(g.name), "graph \"{}\": the name is taken", g.name);
+    to.graphs.push_back(std::move(g));
+  }
+}
+
+void drop_unused_state(StepSet& s) {
+  std::unordered_set<std::string_view> named;
+  for (const Graph& g : s.graphs)
+    for (const Input& in : g.inputs) named.insert(in.name);
+  s.state.erase_if([&](const StateSpec& spec) { return !named.contains(spec.name); });
+}
+
+Graph drop_unused_inputs(Graph g, bool batch_only) {
+  std::vector<bool> used(g.types.size(), false);
+  for (const Node& n : g.nodes)
+    for (ValueId v : n.inputs) used[static_cast<size_t>(v)] = true;
+  for (const Output& o : g.outputs) {
+    used[static_cast<size_t>(o.value)] = true;
+    if (o.updates >= 0) used[static_cast<size_t>(o.updates)] = true;
+  }
+  std::erase_if(g.inputs, [&](const Input& in) {
+    return !used[static_cast<size_t>(in.value)] && !(batch_only && is_state(in.kind));
+  });
+  return g;
+}
+
+bool structurally_equal(const StepSet& a, const StepSet& b) {
+  const auto equal = [](const Graph& x, const Graph& y) { return structurally_equal(x, y); };
+  return a.state == b.state && std::equal(a.graphs.begin(), a.graphs.end(), b.graphs.begin(), b.graphs.end(), equal);
+}
+
+}  // namespace lathe
