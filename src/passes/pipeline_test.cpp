@@ -404,7 +404,8 @@ void check_random(uint64_t seed, const RandomGraphOptions& options, const Target
   for (const std::string& disabled : runs) {
     PipelineOptions o;
     if (!disabled.empty()) o.disabled = {disabled};
-    const Graph now = run_pipeline(g, context, o);
+    Graph now;
+    ASSERT_NO_THROW(now = run_pipeline(g, context, o)) << "seed " << seed << ", without \"" << disabled << "\"";
     // Merging kept an order in which every reader of old state comes before its writer.
     if (disabled != "fuse") {
       ASSERT_NO_THROW(verify(now, Level::lowered, "fuse")) << "seed " << seed;
@@ -431,6 +432,22 @@ TEST_P(RandomGraphs, KeepTheirResults) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomGraphs, ::testing::Range(0, 8));
+
+class RandomKinds : public ::testing::TestWithParam<RandomGraphKind> {};
+
+TEST_P(RandomKinds, KeepTheirResults) {
+  Target all, some;
+  some.native_ops = {"matmul", "softmax"};
+  some.fuse_max_inputs = 4;
+  for (int i = 0; i < 40; ++i) {
+    check_random(static_cast<uint64_t>(i), {.nodes = 6 + i % 8 * 4, .kind = GetParam()}, i % 3 == 0 ? some : all);
+    if (HasFatalFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, RandomKinds,
+                         ::testing::Values(RandomGraphKind::products, RandomGraphKind::losses,
+                                           RandomGraphKind::shared));
 
 // About 20,000 nodes after autodiff: layers with bias, activation, skip and a momentum update gated by one flag.
 Graph deep_graph(int layers) {

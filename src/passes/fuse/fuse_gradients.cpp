@@ -35,8 +35,7 @@ class GradientJoin {
       const bool loop_behind = std::ranges::any_of(f_.readers[at(next)], [&](int32_t r) {
         return f_.node(r).op->has(kElementwise) || f_.node(r).op->has(kReduction);
       });
-      if (f_.node(next).is("gelu") && is_alone(next) && !loop_behind && can_unite(product, next))
-        return unite(product, next);
+      if (f_.node(next).is("gelu") && is_alone(next) && !loop_behind && unite({product, next})) return;
     }
   }
 
@@ -49,11 +48,9 @@ class GradientJoin {
     const int32_t slope = f_.def[at(other)];
     if (slope < 0 || slope == product || !f_.node(slope).is("gelu_slope") || !is_alone(slope)) return;
     if (only_reader(slope) != mul || type(slope) != type(product)) return;
-    if (!can_unite(product, slope) || !can_unite(product, mul) || !can_unite(slope, mul)) return;
-    unite(product, slope);
-    unite(product, mul);
+    if (!unite({product, slope, mul})) return;
     for (int32_t r : f_.readers[at(mul)])
-      if (sums(r, f_.node(mul).outputs[0], 0) && is_alone(r) && can_unite(product, r)) return unite(product, r);
+      if (sums(r, f_.node(mul).outputs[0], 0) && is_alone(r) && unite({product, r})) return;
   }
 
   // The sum over k of one operand, unless it is computed in registers where the loop before it made the operand.
@@ -66,7 +63,7 @@ class GradientJoin {
       const int32_t d = f_.def[at(v)];
       if (d < 0 || f_.node(d).op->has(kElementwise) || f_.transparent[at(d)]) continue;
       for (int32_t r : f_.readers[at(d)])
-        if (sums(r, v, k_axis[side]) && is_alone(r) && can_unite(product, r)) return unite(product, r);
+        if (sums(r, v, k_axis[side]) && is_alone(r) && unite({product, r})) return;
     }
   }
 
@@ -81,17 +78,13 @@ class GradientJoin {
     return !p.keep_dims && p.axes == Ints{axis};
   }
 
-  bool can_unite(int32_t a, int32_t b) {
-    const int32_t x = parts_.id(a), y = parts_.id(b);
-    return !parts_.reaches(parts_.successors(parts_[x], x, y), y, x) &&
-           !parts_.reaches(parts_.successors(parts_[y], x, y), x, y);
-  }
-
-  void unite(int32_t product, int32_t next) {
-    FusePartition::Group& w = parts_.of(product);
+  // The product, and nodes alone in their groups: each is the id of its group.
+  bool unite(std::initializer_list<int32_t> nodes) {
+    if (!parts_.merge(nodes)) return false;
+    FusePartition::Group& w = parts_[*nodes.begin()];
     w.kind = "matmul";
-    parts_.absorb(parts_.id(product), parts_.id(next));
     w.reduce = -1;  // a fact of loops
+    return true;
   }
 
   const FuseGraph& f_;

@@ -98,20 +98,15 @@ class Grouping {
 
   // ---- matmul and conv2d
 
-  // The op, then nodes that each are the only reader of the one before: no path can leave and come back, except over a
-  // state write.
+  // The op, then nodes that each are the only reader of the one before.
   void grow_epilogue(int32_t op) {
     bool bias = false, residual = false;
     for (int32_t last = op;;) {
       if (f_.makes_output(last) || f_.readers[at(last)].size() != 1) return;
       const int32_t next = f_.readers[at(last)][0];
       if (!is_epilogue(op, last, next, bias, residual)) return;
-      Group& w = parts_.of(op);
-      for (int32_t i : w.nodes)
-        for (int32_t writer : f_.writers[at(i)])
-          if (writer != next && parts_.reaches({writer}, parts_.id(next), parts_.id(op))) return;
-      w.kind = f_.node(op).op->name();
-      parts_.absorb(parts_.id(op), parts_.id(next));
+      if (!parts_.merge({parts_.id(op), parts_.id(next)})) return;
+      parts_.of(op).kind = f_.node(op).op->name();
       last = next;
     }
   }
@@ -202,11 +197,7 @@ class Grouping {
     const bool linked = parts_.reads(a, b) || parts_.reads(b, a);
     // What one reads of the other might stand behind its reduction.
     if (linked && (x.reduce >= 0 || y.reduce >= 0)) return false;
-    if (parts_.inputs_together(x, y).size() > max_inputs_) return false;
-    if (parts_.reaches(parts_.successors(x, a, b), b, a) || parts_.reaches(parts_.successors(y, a, b), a, b))
-      return false;
-    parts_.absorb(a, b);
-    return true;
+    return parts_.inputs_together(x, y).size() <= max_inputs_ && parts_.merge({a, b});
   }
 
   // p becomes part of the loop; where others read it too, as one more output.
@@ -233,19 +224,15 @@ class Grouping {
     }
     if (parts_.inputs_together(w, parts_.of(p)).size() > max_inputs_) return false;
     if (inner ? !sinks_well(w, p) : parts_.ready(w) > f_.level[at(p)] + kNear) return false;
-    std::vector<int32_t> out;
-    for (const auto* list : {&f_.readers[at(p)], &f_.writers[at(p)]})
-      for (int32_t s : *list)
-        if (parts_.id(s) != c) out.push_back(s);
-    if (parts_.reaches(out, c, parts_.id(p))) return false;
-    if (parts_.of(p).reduce >= 0) {
-      for (int32_t i : w.nodes) in_tail_[at(i)] = true;
-      w.tail = w.domain;
-      w.domain = parts_.of(p).domain;
-      w.reduce = p;
+    const bool reduces = parts_.of(p).reduce >= 0;
+    const Shape domain = parts_.of(p).domain;
+    const size_t count = w.nodes.size();
+    if (!parts_.merge({c, parts_.id(p)})) return false;
+    if (reduces) {
+      for (size_t i = 0; i < count; ++i) in_tail_[at(w.nodes[i])] = true;
+      w.domain = domain;
     }
     in_tail_[at(p)] = tail;
-    parts_.absorb(c, parts_.id(p));
     return true;
   }
 

@@ -7,20 +7,39 @@
 namespace lathe {
 namespace {
 
-constexpr int kSearchBudget = 400;  // edges that one search may look at
+constexpr int kSearchBudget = 400;               // edges that one search may look at
+constexpr uint64_t kPlaces = uint64_t{1} << 63;  // numbers of places in the order are below
 
 }  // namespace
 
 FusePartition::FusePartition(const FuseGraph& f)
-    : f_(f), of_(f.g.nodes.size()), groups_(f.g.nodes.size()), seen_(f.g.nodes.size(), 0) {
+    : f_(f),
+      of_(f.g.nodes.size()),
+      groups_(f.g.nodes.size()),
+      seen_(f.g.nodes.size(), 0),
+      next_(f.g.nodes.size() + 1),
+      previous_(f.g.nodes.size() + 1),
+      place_(f.g.nodes.size() + 1),
+      head_(static_cast<int32_t>(f.g.nodes.size())) {
   std::iota(of_.begin(), of_.end(), 0);
   for (size_t i = 0; i < of_.size(); ++i) {
     if (!f.live[i]) continue;
     Group& g = groups_[i];
     g.nodes = {static_cast<int32_t>(i)};
     g.inputs = f.sources[i];
-    g.min_level = g.max_level = f.level[i];
   }
+  // Levels rise along every edge between nodes.
+  std::vector<int32_t> order = of_;
+  std::ranges::stable_sort(order, {}, [&](int32_t i) { return f.level[at(i)]; });
+  int32_t last = head_;
+  for (int32_t i : order) {
+    next_[at(last)] = i;
+    previous_[at(i)] = last;
+    last = i;
+  }
+  next_[at(last)] = head_;
+  previous_[at(head_)] = last;
+  renumber();
 }
 
 std::vector<ValueId> FusePartition::inputs_together(const Group& a, const Group& b) const {
@@ -37,8 +56,6 @@ void FusePartition::absorb(int32_t a, int32_t b) {
   x.inputs = inputs_together(x, y);
   x.nodes.insert(x.nodes.end(), y.nodes.begin(), y.nodes.end());
   x.instrs += y.instrs;
-  x.min_level = std::min(x.min_level, y.min_level);
-  x.max_level = std::max(x.max_level, y.max_level);
   if (x.reduce < 0 && y.reduce >= 0) {
     x.reduce = y.reduce;
     x.tail = y.tail;
@@ -58,15 +75,6 @@ int32_t FusePartition::ready(const Group& g) const {
   return level;
 }
 
-std::vector<int32_t> FusePartition::successors(const Group& g, int32_t a, int32_t b) const {
-  std::vector<int32_t> out;
-  for (int32_t i : g.nodes)
-    for (const auto* list : {&f_.readers[at(i)], &f_.writers[at(i)]})
-      for (int32_t s : *list)
-        if (id(s) != a && id(s) != b) out.push_back(s);
-  return out;
-}
-
 // f(node) for every node that must run after the group; true from it ends the walk.
 template <class F>
 void FusePartition::for_each_edge(int32_t g, F&& f) const {
@@ -76,28 +84,74 @@ void FusePartition::for_each_edge(int32_t g, F&& f) const {
         if (id(s) != g && f(s)) return;
 }
 
-bool FusePartition::reaches(const std::vector<int32_t>& from, int32_t target, int32_t without) {
+// Edges go up in the order, so a path between the groups stays below the last of them. The merged group takes the place
+// of the last; the successors that were found below move behind it, and nothing else moves. All edges still go up:
+// - into the merged group: a predecessor stood before one of the groups and did not move; that it moves would mean that
+//   a path comes back;
+// - out of it: a successor moved, or stood behind the last group;
+// - into what moved: a predecessor stood before it, and stays or moves along in the same order;
+// - out of what moved: a successor moved along, or stood behind the last group.
+bool FusePartition::merge(std::initializer_list<int32_t> ids) {
+  const int32_t first = *ids.begin();
+  const int32_t last = *std::ranges::max_element(ids, {}, [&](int32_t g) { return place_[at(g)]; });
+  if (!find_behind(ids, last)) return false;
+  std::ranges::sort(behind_, {}, [&](int32_t g) { return place_[at(g)]; });
+  if (first != last) behind_.insert(behind_.begin(), first);
+  move_behind(last, behind_);
+  for (int32_t g : ids)
+    if (g != first) absorb(first, g);
+  return true;
+}
+
+// Fills behind_: the groups before `last` that must run after one of `ids`. False where one of `ids` is among them.
+bool FusePartition::find_behind(std::initializer_list<int32_t> ids, int32_t last) {
   ++search_;
+  behind_.clear();
   int budget = kSearchBudget;
-  bool found = false;
-  std::vector<int32_t> open;
-  const auto visit = [&](int32_t node) {
-    const int32_t g = id(node);
-    if (g == target || --budget < 0) return found = true;
-    // Levels rise along every edge: a group that lies wholly above the target cannot lead to it.
-    if (seen_[at(g)] == search_ || g == without || (*this)[g].min_level >= (*this)[target].max_level) return false;
-    seen_[at(g)] = search_;
-    open.push_back(g);
-    return false;
+  bool refused = false;
+  const auto is_one = [&](int32_t g) { return std::ranges::find(ids, g) != ids.end(); };
+  const auto look_behind = [&](int32_t from) {
+    const bool leaves = is_one(from);
+    for_each_edge(from, [&](int32_t node) {
+      const int32_t g = id(node);
+      if (is_one(g)) return refused = !leaves;
+      if (--budget < 0) return refused = true;
+      if (seen_[at(g)] == search_ || place_[at(g)] > place_[at(last)]) return false;
+      seen_[at(g)] = search_;
+      behind_.push_back(g);
+      return false;
+    });
   };
-  for (int32_t node : from)
-    if (visit(node)) return true;
-  while (!open.empty() && !found) {
-    const int32_t g = open.back();
-    open.pop_back();
-    for_each_edge(g, visit);
+  for (int32_t g : ids)
+    if (g != last && !refused) look_behind(g);
+  for (size_t i = 0; i < behind_.size() && !refused; ++i) look_behind(behind_[i]);
+  return !refused;
+}
+
+void FusePartition::move_behind(int32_t group, std::span<const int32_t> moved) {
+  for (int32_t g : moved) {
+    next_[at(previous_[at(g)])] = next_[at(g)];
+    previous_[at(next_[at(g)])] = previous_[at(g)];
   }
-  return found;
+  const int32_t end = next_[at(group)];
+  int32_t last = group;
+  for (int32_t g : moved) {
+    next_[at(last)] = g;
+    previous_[at(g)] = last;
+    last = g;
+  }
+  next_[at(last)] = end;
+  previous_[at(end)] = last;
+  const uint64_t room = (end == head_ ? kPlaces : place_[at(end)]) - place_[at(group)];
+  const uint64_t step = room / (moved.size() + 1);
+  if (step == 0) return renumber();
+  for (int32_t g : moved) place_[at(g)] = place_[at(previous_[at(g)])] + step;
+}
+
+void FusePartition::renumber() {
+  const uint64_t step = kPlaces / (place_.size() + 1);
+  place_[at(head_)] = 0;
+  for (int32_t g = next_[at(head_)]; g != head_; g = next_[at(g)]) place_[at(g)] = place_[at(previous_[at(g)])] + step;
 }
 
 std::vector<int32_t> FusePartition::sorted() {

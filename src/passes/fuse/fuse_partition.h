@@ -1,8 +1,13 @@
-// A partition of the live nodes of a FuseGraph into groups, at first one per node, and the question that keeps the
-// graph of groups acyclic: is there a path from here to there?
+// A partition of the live nodes of a FuseGraph into groups, at first one per node. The graph of groups is acyclic at
+// all times: the partition keeps its groups in a topological order, and merge() refuses where none would be left.
+//
+// Levels of nodes do not serve for that. A group holds nodes of several levels, so a path that enters it at a high one
+// may leave it at a low one.
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -20,7 +25,6 @@ class FusePartition {
     Shape domain;                 // loops: shape of everything before the reduction
     Shape tail;                   // loops with a reduction: shape of everything behind it
     int instrs = 0;               // loops: scalar instructions, those of copied nodes included
-    int32_t min_level = 0, max_level = 0;
   };
 
   explicit FusePartition(const FuseGraph&);
@@ -31,15 +35,12 @@ class FusePartition {
   Group& of(int32_t node) { return (*this)[id(node)]; }
   const Group& of(int32_t node) const { return (*this)[id(node)]; }
 
-  void absorb(int32_t a, int32_t b);  // b's nodes become a's
+  // All nodes become the first one's. False, and nothing changes, where a path leaves the groups and comes back, or
+  // where the search for one takes too long.
+  bool merge(std::initializer_list<int32_t> ids);
   std::vector<ValueId> inputs_together(const Group&, const Group&) const;
   bool reads(int32_t reader, int32_t writer) const;  // a value of the other group
   int32_t ready(const Group&) const;                 // the level from which on all inputs exist
-  // Nodes that must run after a node of the group, outside of a and b.
-  std::vector<int32_t> successors(const Group&, int32_t a, int32_t b) const;
-  // Is there a path from one of the nodes to the target that does not pass `without`? A search that takes too long says
-  // yes.
-  bool reaches(const std::vector<int32_t>& from, int32_t target, int32_t without);
   // Ids in an order in which every group stands behind what it depends on, near the order of the source; their nodes
   // are sorted.
   std::vector<int32_t> sorted();
@@ -48,11 +49,21 @@ class FusePartition {
   template <class F>
   void for_each_edge(int32_t id, F&& f) const;
 
+  void absorb(int32_t a, int32_t b);  // b's nodes become a's
+  bool find_behind(std::initializer_list<int32_t> ids, int32_t last);
+  void move_behind(int32_t group, std::span<const int32_t> moved);
+  void renumber();
+
   const FuseGraph& f_;
   std::vector<int32_t> of_;    // by node
   std::vector<Group> groups_;  // by node that was its first
   std::vector<int32_t> seen_;  // by group: the last search that saw it
   int32_t search_ = 0;
+  std::vector<int32_t> behind_;  // what a search found
+  // The order: a circular list from and to head_, and numbers that rise along it, by group.
+  std::vector<int32_t> next_, previous_;
+  std::vector<uint64_t> place_;
+  const int32_t head_;
 };
 
 }  // namespace lathe

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 
+#include "base/philox.h"
 #include "ops/broadcast.h"
 #include "ops/cast.h"
 #include "ops/elementwise.h"
 #include "ops/full.h"
 #include "ops/fused.h"
+#include "ops/grad.h"
 #include "ops/loop.h"
 #include "ops/matmul.h"
+#include "ops/one_hot.h"
 #include "ops/reduce.h"
 #include "ops/reshape.h"
 #include "passes/test_util.h"
@@ -119,6 +122,55 @@ TEST(Fuse, NoPathLeavesAndComesBack) {
   const Value a = exp(x);
   b.output(a * matmul(a, w), OutputKind::result, "y");
   EXPECT_EQ(fused_ops(b.finish()), (Names{"exp", "matmul", "mul"}));
+}
+
+// The graph as fuse gets it.
+Graph before_fuse(const Graph& g) {
+  PipelineOptions options;
+  options.stop_after = "dce";
+  return run_pipeline(g, {}, options);
+}
+
+// The loss reads the weights late, beside the sum over classes; the gradient reads them early, over a reshape. A path
+// goes from the sum into the loop of the loss and out of its early part.
+TEST(Fuse, LossesWithWeightsOfSamplesAndTheirGradients) {
+  Builder b("g");
+  const Value x = b.input({kF, {6, 5}}, InputKind::batch, "x"), t = b.input({DType::i32, {6}}, InputKind::batch, "t");
+  const Values w = {b.input({kF, {5, 8}}, InputKind::param, "w1"), b.input({kF, {8}}, InputKind::param, "b1"),
+                    b.input({kF, {8, 3}}, InputKind::param, "w2"), b.input({kF, {3}}, InputKind::param, "b2")};
+  const Value y = matmul(tanh(matmul(x, w[0]) + w[1]), w[2]) + w[3];
+  const Value loss = sum_all(reduce_sum(y * one_hot(t, 3), {1}) * (1.0 + 39.0 * cast(t, kF)));
+  b.output(loss, OutputKind::metric, "loss");
+  const Values dw = grad(loss, w);
+  for (size_t i = 0; i < w.size(); ++i) b.output(dw[i], OutputKind::result, "d" + std::to_string(i));
+  EXPECT_LT(fused_ops(before_fuse(b.finish())).size(), 20u);
+}
+
+TEST(Fuse, SumsOfProductsOfActivationsWithTheirGradient) {
+  const std::string names[] = {"tanh", "sigmoid", "relu", "gelu", "silu", "sin", "cos", "erf", "exp", "square"};
+  const Shape shapes[] = {{20}, {2, 10}, {5, 4}, {10, 2}};
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    const CounterRng rng(seed, 5, 0, 0);
+    uint64_t counter = 0;
+    Builder b("g");
+    const Value x = b.input({kF, {4, 5}}, InputKind::param, "x");
+    const auto activation = [&](Value v) { return unary(names[rng.below(counter++, std::size(names))], v); };
+    const auto product = [&] {
+      const Value left = activation(x);
+      return left * activation(x);
+    };
+    Value loss;
+    for (int k = 0; k < 5; ++k) {
+      const Value left = product(), sum = left + product();
+      const Value rows = reduce_sum(reshape(sum, shapes[rng.below(counter++, std::size(shapes))]), {0});
+      const Value term = sum_all(activation(rows));
+      loss = k ? loss + term : term;
+    }
+    b.output(loss, OutputKind::metric, "loss");
+    b.output(grad(loss, Values{x})[0], OutputKind::result, "dx");
+    const Graph g = before_fuse(b.finish());
+    ASSERT_NO_THROW(fused_ops(g)) << "seed " << seed;
+  }
 }
 
 TEST(Fuse, MatmulTakesBiasActivationAndResidual) {
