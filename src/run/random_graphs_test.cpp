@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "passes/pass.h"
-#include "passes/random_graph.h"
+#include "passes/check/random_graph.h"
 #include "run/run_graph.h"
 
 namespace lathe {

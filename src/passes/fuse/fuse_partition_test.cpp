@@ -1,4 +1,4 @@
-#include "passes/fuse_partition.h"
+#include "passes/fuse/fuse_partition.h"
 
 #include <gtest/gtest.h>
 
