@@ -1,7 +1,5 @@
 #include "nn/net.h"
 
-#include <algorithm>
-
 namespace lathe {
 
 StateSpec average_of(const StateSpec& s) {
@@ -11,12 +9,14 @@ StateSpec average_of(const StateSpec& s) {
 Value Net::state(StateSpec s) {
   if (const auto found = known_.find(s.name); found != known_.end()) return found->second;
   if (averaged_ && averaged_(s)) s = average_of(s);
-  if (const auto same = std::ranges::find(specs_, s.name, &StateSpec::name); same != specs_.end()) {
+  const auto [place, is_new] = at_.emplace(s.name, specs_.size());
+  if (!is_new) {
+    const StateSpec* same = &specs_[place->second];
     LATHE_USER_CHECK(same->type == s.type && same->kind == s.kind, "{}: expected {} {} as where it was made, got {} {}",
                      s.name, to_string(same->kind), to_string(same->type), to_string(s.kind), to_string(s.type));
     LATHE_USER_CHECK(same->init == s.init && same->file == s.file,
                      "{}: expected the first value and layout with which it was made, got others", s.name);
-    return values_[static_cast<size_t>(same - specs_.begin())];
+    return values_[place->second];
   }
   values_.push_back(b_.input(s.type, s.kind, s.name));
   specs_.push_back(std::move(s));
@@ -25,7 +25,7 @@ Value Net::state(StateSpec s) {
 
 Value Net::param(const std::string& name, const Shape& shape, Init init, FileLayout file) {
   const Value v = state({name, {DType::f32, shape}, InputKind::param, init, std::move(file), {}});
-  if (std::ranges::find(params_, v.id(), &Value::id) == params_.end()) params_.push_back(v);
+  if (param_ids_.insert(v.id()).second) params_.push_back(v);
   return v;
 }
 

@@ -6,6 +6,8 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "ir/builder.h"
@@ -93,6 +95,8 @@ class Net {  // A network under construction.
   int64_t stream_ = 1;
   std::vector<StateSpec> specs_;
   std::vector<Value> params_, values_;
+  std::unordered_map<std::string, size_t> at_;  // by name: its place in specs_
+  std::unordered_set<ValueId> param_ids_;       // of params_
   std::vector<std::pair<Value, Value>> buffer_updates_;
 };
 

@@ -1,6 +1,7 @@
 #include "train/compile.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "backend/backend.h"
 #include "base/checked.h"
@@ -311,10 +312,10 @@ Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileO
                      out.eval_batch, data.eval, better);
   }
   std::vector<Graph> graphs;
+  std::unordered_set<std::string> known;
   for (Step& s : build_steps(r, data, o)) {
     for (StateSpec& spec : s.state)
-      if (std::ranges::find(out.state, spec.name, &StateSpec::name) == out.state.end())
-        out.state.push_back(std::move(spec));
+      if (known.insert(spec.name).second) out.state.push_back(std::move(spec));
     graphs.push_back(run_pipeline(std::move(s.graph), {out.target, precision_of(r)}, o.passes,
                                   graphs.empty() ? &out.passes : nullptr));
   }
