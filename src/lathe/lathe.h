@@ -120,4 +120,5 @@
 // Small helpers of programs.
 #include "base/stopwatch.h"
 #include "io/text_file.h"
+#include "train/signals.h"
 #include "train/words.h"

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "data/loader.h"
 #include "train/compile.h"
 #include "train/run_dir.h"
+#include "train/signals.h"
 #include "train/trainer.h"
 
 namespace lathe {
@@ -24,6 +26,7 @@ class Evaluation {
   // Uses the executor's last two slots; allocates nothing in run().
   Evaluation(const Compiled&, Executor&, const data::Source&);
   EvalResult run();
+  std::optional<EvalResult> run(const StopSignals* stop);  // none: a signal came, and the pass was left (null: never)
 
  private:
   Executor& executor_;
