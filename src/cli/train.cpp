@@ -209,11 +209,13 @@ void add_train(CLI::App& app, int& exit) {
       print_lr_find(find_learning_rate(r, find), o->json);
       return;
     }
+    ExitSignals signals("stopped before the first step: there is nothing to keep, start it again");
     std::optional<StepProfile> trace;
-    if (o->profile) {
-      trace.emplace(r, t.out + "/trace.json", o->profile_steps);
-      t.on_step = [&](int64_t, Executor& e) { trace->after_step(e); };
-    }
+    if (o->profile) trace.emplace(r, t.out + "/trace.json", o->profile_steps);
+    t.on_step = [&](int64_t, Executor& e) {
+      signals.set_meaning("stopped after the last step: the checkpoint is written, --resume shows the result");
+      if (trace) trace->after_step(e);
+    };
     std::string out = t.out;
     t.on_start = [&](const std::string& chosen) {
       out = chosen;

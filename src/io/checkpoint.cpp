@@ -84,6 +84,9 @@ bool keeps_existing(Fs& fs, const std::string& dir, const Manifest& about) {
   const Inspection found = inspect_checkpoint(fs, path, Verify::full);
   refuse_newer(path, found);
   if (found.status != Inspection::Status::valid || found.manifest.recipe_hash != about.recipe_hash) return false;
+  // Of the same state with other things to say of it (an evaluation that was due is done): the new one.
+  const auto same_key = [](const auto& a, const auto& b) { return a.first == b.first; };
+  if (!std::ranges::equal(found.manifest.info, about.info, same_key)) return false;
   sync_dir(fs, dir);  // an earlier attempt may have failed between its rename and this call
   return true;
 }

@@ -57,6 +57,7 @@ Values Builder::add(const OpDef& op, ArgValues inputs, ParamsPtr params) {
                    node.params ? "another struct" : "none; make_params makes them");
   Types in;
   in.reserve(inputs.size());
+  node.inputs.reserve(inputs.size());
   for (const Value& v : inputs) {
     node.inputs.push_back(own(v, op.name()));
     in.push_back(graph_.type(v.id()));
@@ -78,16 +79,29 @@ void Builder::output(Value v, OutputKind kind, std::string name) {
   graph_.outputs.push_back({id, kind, std::move(name), -1});
 }
 
+// Inputs and outputs are only ever appended: a search per update would take the square of their number.
+void Builder::note_state() {
+  input_at_.resize(graph_.types.size(), -1);
+  updated_.resize(graph_.types.size(), false);
+  const auto exists = [&](ValueId v) { return v >= 0 && static_cast<size_t>(v) < graph_.types.size(); };
+  for (; noted_inputs_ < graph_.inputs.size(); ++noted_inputs_)
+    if (const ValueId v = graph_.inputs[noted_inputs_].value; exists(v))
+      input_at_[static_cast<size_t>(v)] = static_cast<int32_t>(noted_inputs_);
+  for (; noted_outputs_ < graph_.outputs.size(); ++noted_outputs_)
+    if (const ValueId v = graph_.outputs[noted_outputs_].updates; exists(v)) updated_[static_cast<size_t>(v)] = true;
+}
+
 void Builder::update(Value state_input, Value new_value) {
   const ValueId old = own(state_input, "update"), now = own(new_value, "update");
-  const auto in = std::ranges::find(graph_.inputs, old, &Input::value);
-  LATHE_USER_CHECK(in != graph_.inputs.end(), "update: expected a state input, got %{}, which is no input", old);
+  note_state();
+  const int32_t at = input_at_[static_cast<size_t>(old)];
+  LATHE_USER_CHECK(at >= 0, "update: expected a state input, got %{}, which is no input", old);
+  const Input* in = &graph_.inputs[static_cast<size_t>(at)];
   LATHE_USER_CHECK(is_state(in->kind), "update of {}: expected a state input, got one of kind {}", in->name,
                    to_string(in->kind));
   LATHE_USER_CHECK(graph_.type(now) == graph_.type(old), "update of {}: expected {}, got {}", in->name,
                    to_string(graph_.type(old)), to_string(graph_.type(now)));
-  LATHE_USER_CHECK(std::ranges::find(graph_.outputs, old, &Output::updates) == graph_.outputs.end(),
-                   "update of {}: expected one update, got a second", in->name);
+  LATHE_USER_CHECK(!updated_[static_cast<size_t>(old)], "update of {}: expected one update, got a second", in->name);
   graph_.outputs.push_back({now, OutputKind::state, in->name, old});
 }
 
@@ -105,6 +119,9 @@ Graph Builder::finish() {
       throw UserError(
           fmt::format("graph \"{}\": expected names of their own, two outputs are named \"{}\"", graph_.name, *twice));
   }
+  input_at_.clear();
+  updated_.clear();
+  noted_inputs_ = noted_outputs_ = 0;
   return std::exchange(graph_, {});
 }
 

@@ -67,10 +67,15 @@ class Builder {  // Builds a graph node by node.
 
  private:
   ValueId own(Value, std::string_view what) const;  // its id; UserError where it is none of this graph
+  void note_state();                                // brings the two below up to date
 
   Graph graph_;
   std::string origin_;
   Role role_ = Role::model;
+  // By value: its place among the inputs, or -1, and whether an output updates it. As far as they were noted.
+  std::vector<int32_t> input_at_;
+  std::vector<bool> updated_;
+  size_t noted_inputs_ = 0, noted_outputs_ = 0;
 };
 
 // Names the nodes added in a scope: Origin scope(b, "layer1"); nested scopes join with dots.

@@ -5,6 +5,9 @@
 namespace lathe {
 
 Rebuild::Rebuild(const Graph& source) : source_(source), builder_(source.name), map_(source.types.size(), -1) {
+  Graph& g = builder_.mutable_graph();
+  g.types.reserve(source.types.size());
+  g.nodes.reserve(source.nodes.size());
   for (const Input& in : source.inputs)
     map_[static_cast<size_t>(in.value)] = builder_.input(source.type(in.value), in.kind, in.name).id();
 }
@@ -37,6 +40,17 @@ void Rebuild::copy(const Node& n) {
   g.nodes.push_back(std::move(copy));
 }
 
+void Rebuild::take(Node& n) {
+  Graph& g = builder_.mutable_graph();
+  for (ValueId& v : n.inputs) v = mapped(v).id();
+  for (ValueId& v : n.outputs) {
+    const ValueId now = g.add_value(source_.type(v));
+    map_[static_cast<size_t>(v)] = now;
+    v = now;
+  }
+  g.nodes.push_back(std::move(n));
+}
+
 void Rebuild::replace(const Node& n, const Values& now) {
   LATHE_CHECK(now.size() == n.outputs.size(), "{} values replace the {} outputs of {}", now.size(), n.outputs.size(),
               n.op->name());
@@ -64,6 +78,18 @@ Graph rebuild(const Graph& g, const std::function<std::optional<Values>(Rebuild&
       r.replace(n, *now);
     else
       r.copy(n);
+  }
+  return r.finish();
+}
+
+Graph rebuild(Graph&& g, const std::function<std::optional<Values>(Rebuild&, const Node&)>& on_node) {
+  Rebuild r(g);
+  for (Node& n : g.nodes) {
+    const InPlaceOf place(r.builder(), n);
+    if (auto now = on_node(r, n))
+      r.replace(n, *now);
+    else
+      r.take(n);
   }
   return r.finish();
 }

@@ -23,8 +23,9 @@ class Rebuild {
   Values mapped(const std::vector<ValueId>& old) const;  // the same for several
   void map(ValueId old, Value now);                      // `now` stands for `old` from here on
   void copy(const Node&);                                // appends the node as it is, on the mapped inputs
-  void replace(const Node&, const Values& now);          // maps the node's outputs to existing new values
-  Graph finish();                                        // maps the outputs and returns the new graph
+  void take(Node&);  // the same for a node of the source that nobody will look at again: nothing is allocated for it
+  void replace(const Node&, const Values& now);  // maps the node's outputs to existing new values
+  Graph finish();                                // maps the outputs and returns the new graph
 
  private:
   const Graph& source_;
@@ -35,6 +36,10 @@ class Rebuild {
 // Calls on_node(Rebuild&, const Node&) for every node in order: it returns the values that replace the node's outputs,
 // or nullopt to copy the node.
 Graph rebuild(const Graph&, const std::function<std::optional<Values>(Rebuild&, const Node&)>& on_node);
+
+// The same for a source that is not needed any more: nodes that stay are moved. on_node must not look at nodes of
+// r.source() that it was called for already.
+Graph rebuild(Graph&&, const std::function<std::optional<Values>(Rebuild&, const Node&)>& on_node);
 
 // Changes a graph where it stands: nodes are appended wherever they are wanted from, inputs of nodes and outputs are
 // given other values, and finish() puts every node behind what it reads, in the old order as far as that allows.

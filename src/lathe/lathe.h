@@ -122,4 +122,5 @@
 // Small helpers of programs.
 #include "base/stopwatch.h"
 #include "io/files/text_file.h"
+#include "loop/signals.h"
 #include "recipe/words.h"

@@ -52,13 +52,16 @@ Evaluation::Evaluation(const Compiled& c, Executor& e, const data::Source& sourc
       overlaps_.push_back({fmt::format("meet_{}", k), fmt::format("join_{}", k)});
 }
 
-EvalResult Evaluation::run() {
+EvalResult Evaluation::run() { return *run(nullptr); }
+
+std::optional<EvalResult> Evaluation::run(const StopSignals* stop) {
   const Stopwatch start;
   EvalResult r;
   double errors = 0, distance = 0, targets = 0, squares = 0, input_errors = 0;
   for (Overlap& o : overlaps_) o.meet = o.join = 0;
   loader_.start(0);
   for (int64_t i = 0; i < loader_.batches_per_epoch(); ++i) {
+    if (stop && stop->received()) return std::nullopt;
     const data::Batch batch = loader_.next();
     const size_t program = batch.count == batch_ ? whole_ : tail_;
     executor_.stage(program, first_slot_ + batch.slot);

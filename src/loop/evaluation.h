@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "compile/compile.h"
 #include "data/loader.h"
+#include "loop/signals.h"
 #include "rundir/open_run.h"
 #include "rundir/run_dir.h"
 
@@ -54,6 +56,7 @@ class Evaluation {
   // Uses the executor's last two slots; allocates nothing in run().
   Evaluation(const Compiled&, Executor&, const data::Source&);
   EvalResult run();
+  std::optional<EvalResult> run(const StopSignals* stop);  // none: a signal came, and the pass was left (null: never)
 
  private:
   Executor& executor_;

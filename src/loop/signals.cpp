@@ -4,21 +4,57 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstring>
 #include <mutex>
+
+#include "base/error.h"
 
 namespace lathe {
 namespace {
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP};
-std::atomic<int> g_received{0};  // a handler can reach only globals
-static_assert(std::atomic<int>::is_always_lock_free);
-std::mutex g_mutex;  // of the rest
-int g_users = 0;     // StopSignals that are alive
-struct sigaction g_saved[std::size(kSignals)];
+using Saved = struct sigaction[std::size(kSignals)];
 
-void handle(int number) {
+void install(void (*handler)(int), Saved& saved) {
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  for (size_t i = 0; i < std::size(kSignals); ++i) {
+    sigaction(kSignals[i], nullptr, &saved[i]);
+    // Under nohup a closed terminal means nothing.
+    if (kSignals[i] != SIGHUP || saved[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+  }
+}
+
+void put_back(const Saved& saved) {
+  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &saved[i], nullptr);
+}
+
+// Handlers can reach only globals.
+std::atomic<int> g_received{0};
+std::atomic<const char*> g_meaning{""};
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<const char*>::is_always_lock_free);
+std::mutex g_mutex;  // of the next two
+int g_users = 0;     // StopSignals that are alive
+Saved g_saved_by_stop, g_saved_by_exit;
+
+void note_signal(int number) {
   if (number == SIGINT && g_received.load() == SIGINT) _exit(130);
   g_received.store(number);
+}
+
+// What a handler may call is little: no formatting, no stdio.
+void end_process(int number) {
+  char text[256] = "lathe: signal ";
+  size_t at = std::strlen(text);
+  if (number >= 10) text[at++] = static_cast<char>('0' + number / 10);
+  text[at++] = static_cast<char>('0' + number % 10);
+  text[at++] = ':';
+  text[at++] = ' ';
+  for (const char* c = g_meaning.load(); *c && at + 1 < sizeof(text); ++c) text[at++] = *c;
+  text[at++] = '\n';
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, at);
+  _exit(static_cast<int>(Exit::preempted));
 }
 
 }  // namespace
@@ -27,22 +63,23 @@ StopSignals::StopSignals() {
   const std::lock_guard lock(g_mutex);
   if (g_users++ > 0) return;
   g_received.store(0);
-  struct sigaction action = {};
-  action.sa_handler = handle;
-  action.sa_flags = SA_RESTART;
-  for (size_t i = 0; i < std::size(kSignals); ++i) {
-    sigaction(kSignals[i], nullptr, &g_saved[i]);
-    // Under nohup a closed terminal means nothing.
-    if (kSignals[i] != SIGHUP || g_saved[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
-  }
+  install(note_signal, g_saved_by_stop);
 }
 
 StopSignals::~StopSignals() {
   const std::lock_guard lock(g_mutex);
-  if (--g_users > 0) return;
-  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &g_saved[i], nullptr);
+  if (--g_users == 0) put_back(g_saved_by_stop);
 }
 
 int StopSignals::received() const { return g_received.load(); }
+
+ExitSignals::ExitSignals(const char* meaning) {
+  set_meaning(meaning);
+  install(end_process, g_saved_by_exit);
+}
+
+ExitSignals::~ExitSignals() { put_back(g_saved_by_exit); }
+
+void ExitSignals::set_meaning(const char* meaning) { g_meaning.store(meaning); }
 
 }  // namespace lathe

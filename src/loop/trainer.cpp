@@ -32,7 +32,6 @@ class Trainer {
         monitor_(r),
         account_(
             c_, [this] { return what_is_left(); }, progress_) {
-    if (o.handle_signals) signals_.emplace();
     // All that can fail without a directory comes first: a run that cannot start leaves nothing behind.
     require_device(parse_device_name(r.device.name));
     dataset_ = o.train_data ? own_dataset(r, o.train_data, o.eval_data) : open_dataset(r);
@@ -60,11 +59,11 @@ class Trainer {
   TrainResult run() {
     progress_.note(fmt::format("run directory: {}", options_.out));
     restore();
-    if (step_ >= c_.schedule.total_steps || monitor_.should_stop()) return nothing_to_do();
+    if (!evaluation_due_ && (step_ >= c_.schedule.total_steps || monitor_.should_stop())) return nothing_to_do();
     if (options_.on_start) options_.on_start(options_.out);
     replace_text(fs_, io::join_path(options_.out, "recipe.toml"), to_toml(c_.recipe));
     keep_run_data();
-    log_.emplace(fs_, options_.out, step_);
+    log_.emplace(fs_, options_.out, step_, !evaluation_due_);
     progress_.note(fmt::format("{}: {} training samples, {} steps of {}, {} parameters, {} planned, device {}",
                                c_.recipe.name, c_.schedule.samples, c_.schedule.total_steps,
                                c_.schedule.batch * c_.schedule.accumulate, parameter_count(),
@@ -89,7 +88,10 @@ class Trainer {
       throw;
     }
     progress_.finish();
-    if (result_.preempted) cut_short();
+    // A signal that came too late to stop the training: what is left is kept short.
+    hurried_ = signal() != 0;
+    signals_.reset();
+    if (hurried_) cut_short();
     return finish();
   }
 
@@ -157,6 +159,7 @@ class Trainer {
     } else {
       result_.timed_from = step_;
     }
+    evaluation_due_ = evaluation_ && info(kEvaluationDueInfo) != 0;
     account_.load(found->manifest.info);
     monitor_.load(found->manifest.info);
     progress_.note(fmt::format("resumed at step {} from {}", step_, found->path));
@@ -176,8 +179,13 @@ class Trainer {
                 ? c_.program(accumulates ? "accumulate_tail" : "train_tail")
                 : whole_;
     if (accumulates) update_ = c_.program("update");
-    loader_->start(c_.schedule.epoch_of(step_), c_.schedule.first_batch(step_));
     first_step_ = step_;
+    if (evaluation_due_) {
+      progress_.note(fmt::format("the evaluation of step {}, which a signal ended", step_));
+      evaluate_and_keep();
+      if (step_ == c_.schedule.total_steps || result_.stopped_early) return;
+    }
+    loader_->start(c_.schedule.epoch_of(step_), c_.schedule.first_batch(step_));
     batch_ = take_batch(step_);
     while (step_ < c_.schedule.total_steps) {
       const Stopwatch begin;
@@ -188,8 +196,8 @@ class Trainer {
       result_.seconds += begin.seconds();
       samples_ += c_.schedule.samples_in(step_ - 1);
       after_step();
-      if (const int signal = signals_ ? signals_->received() : 0; signal && step_ < c_.schedule.total_steps) {
-        progress_.note(fmt::format("signal {}: checkpoint at step {}; resume with --resume", signal, step_));
+      if (const int number = signal(); number && (step_ < c_.schedule.total_steps || evaluation_due_)) {
+        progress_.note(fmt::format("signal {}: checkpoint at step {}; resume with --resume", number, step_));
         checkpoint();
         result_.preempted = true;
         return;
@@ -197,6 +205,8 @@ class Trainer {
       if (result_.stopped_early) return;
     }
   }
+
+  int signal() const { return signals_ ? signals_->received() : 0; }
 
   void count(const DeviceCounters& before) {
     const DeviceCounters& now = executor_->device().counters();
@@ -269,22 +279,28 @@ class Trainer {
     hear();
   }
 
+  bool is_epoch_end(int64_t every) const {
+    return every > 0 && step_ % c_.schedule.steps_per_epoch == 0 && c_.schedule.epoch_of(step_) % every == 0;
+  }
+  bool evaluates() const {
+    return evaluation_ && (step_ == c_.schedule.total_steps || is_epoch_end(c_.recipe.train.eval_every));
+  }
+  bool keeps() const {
+    const CheckpointRecipe& k = c_.recipe.checkpoint;
+    return step_ == c_.schedule.total_steps || (k.every_steps > 0 && step_ % k.every_steps == 0) ||
+           is_epoch_end(k.every_epochs);
+  }
+
   // Allocates nothing, log lines and evaluations included; a refused step and a checkpoint may.
   void after_step() {
-    const bool last = step_ == c_.schedule.total_steps;
-    const bool epoch_end = step_ % c_.schedule.steps_per_epoch == 0;
-    const auto every = [&](int64_t epochs) {
-      return epoch_end && epochs > 0 && c_.schedule.epoch_of(step_) % epochs == 0;
-    };
-    const CheckpointRecipe& k = c_.recipe.checkpoint;
-    const bool regular = every(c_.recipe.train.eval_every);
-    const bool evaluates = evaluation_ && (last || regular);
-    const bool keeps = last || (k.every_steps > 0 && step_ % k.every_steps == 0) || every(k.every_epochs);
-    if (evaluates || keeps || step_ == first_step_ + 1)  // kernels were compiled in the first: time counts from here
+    // Kernels were compiled in the first step: time counts from here.
+    if (evaluates() || keeps() || step_ == first_step_ + 1)
       settle();
     else
       hear();
     if (step_ == first_step_ + 1) {
+      // From here on there is something that a checkpoint would keep.
+      if (options_.handle_signals) signals_.emplace();
       result_.start_seconds = process_age();
       result_.start_cpu_seconds = process_cpu_seconds();
     }
@@ -293,8 +309,17 @@ class Trainer {
     progress_.update({step_, c_.schedule.total_steps, account_.epoch_after(step_), account_.smooth_loss(),
                       rate_of(step_ - 1), rate, per_step * static_cast<double>(c_.schedule.total_steps - step_)});
     if (options_.on_step) options_.on_step(step_, *executor_);
-    if (evaluates) evaluate_now(regular);
-    if (keeps || result_.stopped_early) checkpoint();
+    evaluate_and_keep();
+  }
+
+  // What is due after a step. A signal ends an evaluation: it is done again where the run goes on.
+  void evaluate_and_keep() {
+    const bool again = std::exchange(evaluation_due_, false);
+    if (evaluates()) {
+      evaluation_due_ = !evaluate_now();
+      if (evaluation_due_) return;
+    }
+    if (again || keeps() || result_.stopped_early) checkpoint();
   }
 
   // NaN where an evaluation has no such number: no improvement.
@@ -306,15 +331,19 @@ class Trainer {
     return found;
   }
 
-  void evaluate_now(bool regular) {
-    eval_ = evaluation_->run();
+  // False: a signal came first.
+  bool evaluate_now() {
+    const auto found = evaluation_->run(signals_ ? &*signals_ : nullptr);
+    if (!found) return false;
+    eval_ = found;
     write_evaluation(*log_, step_, *eval_);
     fmt::memory_buffer text;
     fmt::format_to(std::back_inserter(text), "epoch {}: ", c_.schedule.epoch_of(step_));
     append_evaluation(text, *eval_);
     progress_.note({text.data(), text.size()});
     const double factor = monitor_.factor(step_ + 1);
-    if (monitor_.hear(monitored(*eval_), step_, regular) && c_.recipe.checkpoint.best) publish(Which::best);
+    if (monitor_.hear(monitored(*eval_), step_, is_epoch_end(c_.recipe.train.eval_every)) && c_.recipe.checkpoint.best)
+      publish(Which::best);
     if (monitor_.factor(step_ + 1) != factor)
       progress_.note(fmt::format("no better {} for {} evaluations: learning rate {:.3g}", c_.recipe.train.monitor,
                                  c_.recipe.schedule.patience, rate_of(step_ + 1)));
@@ -324,6 +353,7 @@ class Trainer {
                                  monitor_.best_step()));
       result_.stopped_early = true;
     }
+    return true;
   }
 
   // A refused step changed nothing, so what is saved after one is the last good state.
@@ -334,6 +364,7 @@ class Trainer {
     std::map<std::string, std::string> info{{"total_steps", std::to_string(c_.schedule.total_steps)},
                                             {kSecondsInfo, fmt::format("{:.3f}", earlier_seconds_ + result_.seconds)},
                                             {kTimedFromInfo, std::to_string(result_.timed_from)}};
+    if (evaluation_due_) info[kEvaluationDueInfo] = "1";
     account_.save(info);
     monitor_.save(info);
     files_->publish(which, *executor_, c_, step_, std::move(info), *log_);
@@ -366,7 +397,7 @@ class Trainer {
     result_.device = c_.recipe.device.name;
     result_.resident_bytes = resident_peak();
     result_.outside_measured = measure_outside(c_);
-    if (!result_.preempted && options_.measure_peak) {
+    if (!hurried_ && options_.measure_peak) {
       const DeviceName device = parse_device_name(c_.recipe.device.name);
       // Loaders fill the executor's memory ahead: they end before it.
       evaluation_.reset();
@@ -403,7 +434,9 @@ class Trainer {
   std::optional<size_t> update_;
   data::Batch batch_;
   int64_t step_ = 0, first_step_ = 0, samples_ = 0;
-  double earlier_seconds_ = 0;  // of training, up to the checkpoint that this part began with
+  bool evaluation_due_ = false;  // of the step that was just done
+  bool hurried_ = false;         // by a signal
+  double earlier_seconds_ = 0;   // of training, up to the checkpoint that this part began with
   std::optional<EvalResult> eval_;
   TrainResult result_;
 };

@@ -22,8 +22,9 @@ struct TrainOptions {         // How train() runs.
   bool resume = false;        // go on from the newest valid checkpoint, if there is one
   bool quiet = false;         // no progress on the standard output
   bool measure_peak = false;  // at the end, for the percentage of the device's peak
-  // Signals that ask to stop (SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP) end the run with a checkpoint; the handlers of
-  // the program are away until train() returns. False: all signals are left alone.
+  // Signals that ask to stop (SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP) end the run with a checkpoint, from the end of
+  // its first step to that of its last: the handlers of the program are away in that time. Before it there is nothing
+  // to keep, and after it everything is kept: signals are the program's own then. False: all signals are left alone.
   bool handle_signals = true;
   CompileOptions compile;  // passes and device
   // Data of one's own (data/arrays.h) instead of the recipe's, whose data.source, path, shape, classes and numbers of

@@ -1,7 +1,5 @@
 #include "nn/net.h"
 
-#include <algorithm>
-
 namespace lathe {
 
 Value Net::state(StateSpec s) {

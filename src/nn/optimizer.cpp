@@ -47,7 +47,7 @@ Value Optimizer::update(size_t i, Value p, Value g, Value lr, bool table) {
   u.p = p;
   u.g = g;
   u.lr = group && group->lr_scale != 1 ? lr * group->lr_scale : lr;
-  if (count_.valid()) u.t = cast(count_, DType::f32) + 1.0;
+  if (count_.valid()) u.t = u.shared("step", 1, count_, [](double one, Value n) { return cast(n, DType::f32) + one; });
   u.decay = p.ndim() >= 2 ? config_.weight_decay : 0;
   if (group && group->weight_decay) u.decay = *group->weight_decay;
   u.table = table;

@@ -6,8 +6,10 @@
 // says, and skips tensors of fewer than two axes (biases, norms) unless a group names them.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "nn/param_groups.h"
@@ -52,6 +54,9 @@ class Optimizer {
   std::vector<StateSpec> params_;
   StateTable specs_;
   Value count_;  // accepted steps, before this one
+  // Scalars that many parameters need, by name, constant and argument: built once, for cse would have to find them
+  // again in every parameter's update.
+  std::map<std::tuple<std::string_view, double, ValueId>, Value> scalars_;
 };
 
 }  // namespace lathe

@@ -47,15 +47,17 @@ Graph expand_active(Graph g) {
     const int32_t at = first_grad(g);
     const auto active = active_nodes(g, g.nodes[static_cast<size_t>(at)], at);
     const OpDef* composite = nullptr;
+    const auto wanted = [&](int32_t i) {
+      return i < at && active[static_cast<size_t>(i)] && !g.nodes[static_cast<size_t>(i)].op->vjp;
+    };
+    for (int32_t i = 0; i < at; ++i)
+      if (wanted(i)) composite = g.nodes[static_cast<size_t>(i)].op;
+    if (!composite) return g;
     int32_t i = -1;
-    Graph next = rebuild(g, [&](Rebuild& r, const Node& n) -> std::optional<Values> {
-      ++i;
-      if (i >= at || !active[static_cast<size_t>(i)] || n.op->vjp) return std::nullopt;
-      composite = n.op;
+    g = rebuild(std::move(g), [&](Rebuild& r, const Node& n) -> std::optional<Values> {
+      if (!wanted(++i)) return std::nullopt;
       return expand_in_f32(r.builder(), n, r.mapped(n.inputs), r.source().types_of(n.outputs));
     });
-    if (!composite) return g;
-    g = std::move(next);
     check_expansion_ends(g, depth, *composite);
   }
 }
@@ -66,9 +68,10 @@ Values differentiate(Builder& b, Value loss, const Values& wrt, const std::vecto
   cotangent[static_cast<size_t>(loss.id())] = full(b, loss.type(), 1.0);
   for (size_t k = active.size(); k-- > 0;) {
     if (!active[k]) continue;
-    // A copy: appending nodes moves the originals.
-    const Node n = b.graph().nodes[k];
     Values x, y, dy;
+    const Node& n = b.graph().nodes[k];  // appending nodes moves it: what is needed then is copied
+    const OpDef& op = *n.op;
+    const ParamsPtr params = n.params;
     bool any = false;
     for (ValueId v : n.inputs) x.push_back(b.value(v));
     for (ValueId v : n.outputs) {
@@ -78,15 +81,15 @@ Values differentiate(Builder& b, Value loss, const Values& wrt, const std::vecto
     }
     if (!any) continue;
     const InPlaceOf place(b, n, "grad:");
-    const Values dx = n.op->vjp(Vjp{b, x, y, dy}, n.params.get());
-    LATHE_USER_CHECK(dx.size() == x.size(), "vjp of {}: expected {} cotangents, one per input, got {}", n.op->name(),
+    const Values dx = op.vjp(Vjp{b, x, y, dy}, params.get());
+    LATHE_USER_CHECK(dx.size() == x.size(), "vjp of {}: expected {} cotangents, one per input, got {}", op.name(),
                      x.size(), dx.size());
     for (size_t i = 0; i < dx.size(); ++i) {
       if (!dx[i].valid() || !is_float(x[i].dtype())) continue;
       LATHE_USER_CHECK(&dx[i].builder() == &b,
-                       "vjp of {}: expected cotangents of the graph of Vjp::b, got one of another", n.op->name());
+                       "vjp of {}: expected cotangents of the graph of Vjp::b, got one of another", op.name());
       LATHE_USER_CHECK(dx[i].type() == x[i].type(), "vjp of {}: expected cotangent {} to be {} as its input, got {}",
-                       n.op->name(), i, to_string(x[i].type()), to_string(dx[i].type()));
+                       op.name(), i, to_string(x[i].type()), to_string(dx[i].type()));
       Value& sum = cotangent[static_cast<size_t>(x[i].id())];
       sum = sum.valid() ? sum + dx[i] : dx[i];
     }
@@ -107,7 +110,7 @@ Graph autodiff(Graph g, const PassContext&) {
     const int32_t at = first_grad(g);
     const auto active = active_nodes(g, g.nodes[static_cast<size_t>(at)], at);
     int32_t i = -1;
-    g = rebuild(g, [&](Rebuild& r, const Node& n) -> std::optional<Values> {
+    g = rebuild(std::move(g), [&](Rebuild& r, const Node& n) -> std::optional<Values> {
       if (++i != at) return std::nullopt;
       const Values x = r.mapped(n.inputs);
       return differentiate(r.builder(), x[0], Values(x.begin() + 1, x.end()), active);

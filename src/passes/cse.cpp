@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <unordered_map>
 
 #include "ir/rewrite.h"
@@ -12,62 +13,77 @@ namespace {
 // Exact in floating point: a + b and b + a have the same bits.
 bool is_commutative(const Node& n) { return n.is("add") || n.is("mul") || n.is("logical_and") || n.is("logical_or"); }
 
-struct Key {
-  std::vector<ValueId> inputs;
-  Attrs attrs;
-  uint64_t hash;
-};
+class Merge {
+ public:
+  explicit Merge(const Graph& g) : g_(g), first_(g.types.size()), merged_(g.nodes.size(), false) {
+    std::iota(first_.begin(), first_.end(), 0);
+    std::vector<bool> is_new_state(g.types.size(), false);
+    for (const Output& o : g.outputs)
+      if (o.kind == OutputKind::state) is_new_state[static_cast<size_t>(o.value)] = true;
+    std::unordered_multimap<uint64_t, size_t> seen;  // nodes by the hash of what they compute
+    seen.reserve(g.nodes.size());
+    for (size_t i = 0; i < g.nodes.size(); ++i) {
+      const Node& n = g.nodes[i];
+      if (n.op->has(kRandom)) continue;
+      const bool writes_state =
+          std::ranges::any_of(n.outputs, [&](ValueId v) { return is_new_state[static_cast<size_t>(v)]; });
+      const Attrs attrs = n.op->to_attrs(n.params.get());
+      read(n, inputs_);
+      uint64_t h = hash_combine(std::hash<const void*>{}(n.op), hash(attrs));
+      for (ValueId v : inputs_) h = hash_combine(h, static_cast<uint64_t>(v));
+      const Node* same = nullptr;
+      const auto [begin, end] = seen.equal_range(h);
+      for (auto it = begin; it != end && !same && !writes_state; ++it)
+        if (is_same(g.nodes[it->second], n, attrs)) same = &g.nodes[it->second];
+      if (!same) {
+        seen.emplace(h, i);
+        continue;
+      }
+      merged_[i] = any_ = true;
+      for (size_t k = 0; k < n.outputs.size(); ++k) first_[static_cast<size_t>(n.outputs[k])] = same->outputs[k];
+    }
+  }
 
-Key key_of(const Node& n, const Rebuild& r) {
-  Key k;
-  k.inputs.reserve(n.inputs.size());
-  for (ValueId v : n.inputs) k.inputs.push_back(r.mapped(v).id());
-  if (is_commutative(n)) std::ranges::sort(k.inputs);
-  k.attrs = n.op->to_attrs(n.params.get());
-  k.hash = hash_combine(std::hash<const void*>{}(n.op), hash(k.attrs));
-  for (ValueId v : k.inputs) k.hash = hash_combine(k.hash, static_cast<uint64_t>(v));
-  return k;
-}
+  bool any() const { return any_; }
+  bool is_merged(size_t node) const { return merged_[node]; }
+  ValueId first(ValueId v) const { return first_[static_cast<size_t>(v)]; }  // the value that stands for v
+
+ private:
+  // What the node reads, in an order that does not matter to it.
+  void read(const Node& n, std::vector<ValueId>& out) const {
+    out.clear();
+    for (ValueId v : n.inputs) out.push_back(first(v));
+    if (is_commutative(n)) std::ranges::sort(out);
+  }
+
+  // `inputs_` are those of b.
+  bool is_same(const Node& a, const Node& b, const Attrs& attrs) {
+    if (a.op != b.op) return false;
+    read(a, others_);
+    return others_ == inputs_ && (a.params == b.params || equal(a.op->to_attrs(a.params.get()), attrs));
+  }
+
+  const Graph& g_;
+  std::vector<ValueId> first_;  // by value
+  std::vector<bool> merged_;    // by node: its outputs are those of one before it
+  std::vector<ValueId> inputs_, others_;
+  bool any_ = false;
+};
 
 }  // namespace
 
 Graph cse(Graph g, const PassContext&) {
-  std::vector<bool> is_new_state(g.types.size(), false);
-  for (const Output& o : g.outputs)
-    if (o.kind == OutputKind::state) is_new_state[static_cast<size_t>(o.value)] = true;
-
-  struct Seen {
-    const Node* source;
-    std::vector<ValueId> inputs;
-    Attrs attrs;
-    Values outputs;
-  };
-  std::unordered_multimap<uint64_t, Seen> seen;
-  seen.reserve(g.nodes.size());
-  bool any = false;
+  const Merge merge(g);
+  if (!merge.any()) return g;
   Rebuild r(g);
-  for (const Node& n : g.nodes) {
-    const bool writes_state =
-        std::ranges::any_of(n.outputs, [&](ValueId v) { return is_new_state[static_cast<size_t>(v)]; });
-    if (n.op->has(kRandom)) {
-      r.copy(n);
-      continue;
-    }
-    Key k = key_of(n, r);
-    const Seen* same = nullptr;
-    const auto [first, last] = seen.equal_range(k.hash);
-    for (auto it = first; it != last && !same && !writes_state; ++it)
-      if (it->second.source->op == n.op && it->second.inputs == k.inputs && equal(it->second.attrs, k.attrs))
-        same = &it->second;
-    if (same) {
-      r.replace(n, same->outputs);
-      any = true;
-      continue;
-    }
-    r.copy(n);
-    seen.emplace(k.hash, Seen{&n, std::move(k.inputs), std::move(k.attrs), r.mapped(n.outputs)});
+  for (size_t i = 0; i < g.nodes.size(); ++i) {
+    Node& n = g.nodes[i];
+    if (!merge.is_merged(i))
+      r.take(n);
+    else
+      for (ValueId v : n.outputs) r.map(v, r.mapped(merge.first(v)));
   }
-  return any ? r.finish() : g;
+  return r.finish();
 }
 
 }  // namespace lathe

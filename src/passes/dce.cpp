@@ -4,7 +4,7 @@
 
 namespace lathe {
 
-Graph drop_dead(Graph g) {
+std::vector<bool> live_nodes(const Graph& g) {
   std::vector<bool> needed(g.types.size(), false);
   for (const Output& o : g.outputs) needed[static_cast<size_t>(o.value)] = true;
   std::vector<bool> live(g.nodes.size(), false);
@@ -14,6 +14,11 @@ Graph drop_dead(Graph g) {
     if (!live[i]) continue;
     for (ValueId v : n.inputs) needed[static_cast<size_t>(v)] = true;
   }
+  return live;
+}
+
+Graph drop_dead(Graph g) {
+  const std::vector<bool> live = live_nodes(g);
   size_t i = 0;
   std::erase_if(g.nodes, [&](const Node&) { return !live[i++]; });
   return g;

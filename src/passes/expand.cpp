@@ -16,7 +16,7 @@ Graph expand(Graph g, const PassContext& context) {
     const auto composite = std::ranges::find_if(g.nodes, wanted);
     if (composite == g.nodes.end()) return g;
     check_expansion_ends(g, depth, *composite->op);
-    g = rebuild(g, [&](Rebuild& r, const Node& n) -> std::optional<Values> {
+    g = rebuild(std::move(g), [&](Rebuild& r, const Node& n) -> std::optional<Values> {
       if (!wanted(n)) return std::nullopt;
       return expand_in_f32(r.builder(), n, r.mapped(n.inputs), r.source().types_of(n.outputs));
     });

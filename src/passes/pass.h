@@ -76,7 +76,7 @@ struct PassEntry {                       // A pass with its name and place in th
 struct PassReport {       // What one pass did to all graphs.
   std::string name;       // of the pass
   double seconds = 0;     // it took
-  bool changed = false;   // the set is another one than before
+  bool changed = false;   // the set is another one than before, or has other parameter objects
   bool disabled = false;  // it was left out
   size_t nodes = 0;       // after the pass, of all graphs
 };

@@ -57,26 +57,69 @@ class RuleTable {
   std::unordered_map<std::string_view, std::vector<size_t>> by_op_;
 };
 
-// One walk over the graph in order. Inputs are rewritten before their readers, so chains collapse in one walk.
+// Of the nodes that are needed for the outputs: dead readers would hide that a value has one reader.
+struct Live {
+  explicit Live(const Graph& g) : nodes(live_nodes(g)), uses(g.types.size(), 0) {
+    for (size_t i = 0; i < g.nodes.size(); ++i)
+      if (nodes[i])
+        for (ValueId v : g.nodes[i].inputs) ++uses[static_cast<size_t>(v)];
+    for (const Output& o : g.outputs) ++uses[static_cast<size_t>(o.value)];
+  }
+  std::vector<bool> nodes;    // by node
+  std::vector<int32_t> uses;  // by value
+};
+
+// The first node that a row fires for, or the number of nodes. The graph is as it was then: most walks end in a graph
+// that has settled, and to find that out nothing has to be copied.
+size_t find_first(Graph& g, const Live& live, const RuleTable& rules) {
+  const size_t count = g.nodes.size(), values = g.types.size();
+  const std::vector<int32_t> def = definitions(g);
+  Builder b(std::move(g));
+  size_t found = count;
+  Values inputs;
+  for (size_t i = 0; i < count && found == count; ++i) {
+    if (!live.nodes[i] || b.graph().nodes[i].outputs.size() != 1) continue;
+    const auto& rows = rules.of(*b.graph().nodes[i].op);
+    if (rows.empty()) continue;
+    // Out of the list, which grows where a row appends nodes before it finds that it does not apply.
+    Node n = std::move(b.mutable_graph().nodes[i]);
+    const TensorType out = b.graph().type(n.outputs[0]);
+    inputs.clear();
+    for (ValueId v : n.inputs) inputs.push_back(b.value(v));
+    const Match m(b, n, inputs, out, def, live.uses);
+    for (size_t row : rows)
+      if (rules[row].build(m).valid()) {
+        found = i;
+        break;
+      }
+    b.mutable_graph().nodes.resize(count);
+    b.mutable_graph().types.resize(values);
+    b.mutable_graph().nodes[i] = std::move(n);
+  }
+  g = std::move(b.mutable_graph());
+  return found;
+}
+
+// One walk over the graph in order, from the first node that a row fires for. Inputs are rewritten before their
+// readers, so chains collapse in one walk. Takes the nodes out of the graph.
 class Walk {
  public:
-  Walk(const Graph& g, const RuleTable& rules, std::vector<int64_t>& counts)
-      : g_(g), rules_(rules), counts_(counts), r_(g), source_uses_(g.types.size(), 0) {
-    for (const Node& n : g.nodes)
-      for (ValueId v : n.inputs) ++source_uses_[static_cast<size_t>(v)];
-    for (const Output& o : g.outputs) ++source_uses_[static_cast<size_t>(o.value)];
-    for (const Input& in : g.inputs) note_uses(in.value);
+  Walk(Graph& g, const Live& live, const RuleTable& rules, std::vector<int64_t>& counts)
+      : g_(g), live_(live), rules_(rules), counts_(counts), r_(g) {
+    for (const Input& in : g.inputs) note_uses(r_.mapped(in.value).id(), in.value);
   }
 
-  bool run() {
-    for (const Node& n : g_.nodes) {
-      if (!rewrite(n)) r_.copy(n);
+  Graph run(size_t first) {
+    for (size_t i = 0; i < g_.nodes.size(); ++i) {
+      if (!live_.nodes[i]) continue;
+      Node& n = g_.nodes[i];
+      sources_ = n.outputs;
+      if (i < first || !rewrite(n)) r_.take(n);
       note_definitions();
-      for (ValueId v : n.outputs) note_uses(v);
+      for (ValueId v : sources_) note_uses(r_.mapped(v).id(), v);
     }
-    return any_;
+    return r_.finish();
   }
-  Graph finish() { return r_.finish(); }
 
  private:
   bool rewrite(const Node& n) {
@@ -93,7 +136,7 @@ class Walk {
                   to_string(m.out));
       r_.replace(n, {now});
       ++counts_[i];
-      return any_ = true;
+      return true;
     }
     return false;
   }
@@ -107,19 +150,20 @@ class Walk {
   }
 
   // A new value is used as often as the values of the source that it stands for.
-  void note_uses(ValueId source) {
-    const size_t id = static_cast<size_t>(r_.mapped(source).id());
+  void note_uses(ValueId now, ValueId source) {
+    const size_t id = static_cast<size_t>(now);
     if (uses_.size() <= id) uses_.resize(id + 1, 0);
-    uses_[id] += source_uses_[static_cast<size_t>(source)];
+    uses_[id] += live_.uses[static_cast<size_t>(source)];
   }
 
-  const Graph& g_;
+  Graph& g_;
+  const Live& live_;
   const RuleTable& rules_;
   std::vector<int64_t>& counts_;
   Rebuild r_;
-  std::vector<int32_t> source_uses_, def_, uses_;
+  std::vector<ValueId> sources_;  // what the node defines in the source
+  std::vector<int32_t> def_, uses_;
   size_t noted_ = 0;
-  bool any_ = false;
 };
 
 }  // namespace
@@ -133,16 +177,13 @@ Graph apply_rules(Graph g, std::span<const Rule> rules, std::vector<Fired>* fire
   bool any = false;
   for (int walk = 0;; ++walk) {
     LATHE_CHECK(walk < kMaxWalks, "the rules do not settle: {} ...", rules[0].name);
-    // Dead readers would hide that a value has one reader.
-    Graph live = drop_dead(g);
-    Walk w(live, table, counts);
-    if (!w.run()) {
-      if (any) g = std::move(live);
-      break;
-    }
-    g = w.finish();
+    const Live live(g);
+    const size_t first = find_first(g, live, table);
+    if (first == g.nodes.size()) break;
+    g = Walk(g, live, table, counts).run(first);
     any = true;
   }
+  if (any) g = drop_dead(std::move(g));
   if (fired)
     for (size_t i = 0; i < rules.size(); ++i)
       if (counts[i] > 0) fired->push_back({rules[i].name, counts[i]});

@@ -1,6 +1,8 @@
 #include "plan/arena.h"
 
 #include <algorithm>
+#include <functional>
+#include <set>
 #include <unordered_map>
 
 #include "base/checked.h"
@@ -47,12 +49,13 @@ MemoryClass class_of(InputKind k) {
 // The rule stands at MemoryReport.
 std::vector<bool> find_gradients(const Graph& g, const StorageFacts& facts) {
   std::vector<bool> gradient(g.types.size(), false), written(g.types.size(), false);
-  std::unordered_map<std::string, bool> shapes;
+  std::vector<bool> is_param(g.types.size(), false);
+  for (const Input& in : g.inputs) is_param[static_cast<size_t>(in.value)] = in.kind == InputKind::param;
+  std::set<Ints> shapes;
   for (const Output& o : g.outputs) {
     if (o.updates < 0) continue;
     written[static_cast<size_t>(facts.root[static_cast<size_t>(o.value)])] = true;
-    for (const Input& in : g.inputs)
-      if (in.value == o.updates && in.kind == InputKind::param) shapes[to_string(g.type(in.value).shape)] = true;
+    if (is_param[static_cast<size_t>(o.updates)]) shapes.insert(g.type(o.updates).shape.to_ints());
   }
   if (shapes.empty()) return gradient;
   for (size_t i = g.nodes.size(); i-- > 0;) {
@@ -65,7 +68,7 @@ std::vector<bool> find_gradients(const Graph& g, const StorageFacts& facts) {
     if (!leads) continue;
     for (ValueId v : n.inputs) {
       const size_t r = static_cast<size_t>(facts.root[static_cast<size_t>(v)]);
-      if (!facts.is_input[r] && !written[r] && shapes.contains(to_string(g.type(v).shape))) gradient[r] = true;
+      if (!facts.is_input[r] && !written[r] && shapes.contains(g.type(v).shape.to_ints())) gradient[r] = true;
     }
   }
   return gradient;
@@ -86,14 +89,16 @@ std::string bytes_text(int64_t bytes) {
 
 int64_t Arena::aligned(int64_t bytes) const { return round_up(bytes, target_.alignment); }
 
-void Arena::check_size(const TensorType& t, const std::string& what) const {
-  const int64_t bytes = checked_mul(t.numel(), size_of(t.dtype), what);
-  if (bytes > space_.chunk)
-    throw UserError(
-        fmt::format("plan: {} is {} of {} bytes, the largest single allocation on {} has {}; use a smaller batch "
-                    "or a smaller layer",
-                    what, to_string(t), bytes, target_.name, target_.largest_allocation),
-        Exit::os_error);
+template <class What>
+void Arena::check_size(const TensorType& t, What&& what) const {
+  if (t.numel() <= space_.chunk / size_of(t.dtype)) return;
+  const std::string name = what();
+  const int64_t bytes = checked_mul(t.numel(), size_of(t.dtype), name);
+  throw UserError(
+      fmt::format("plan: {} is {} of {} bytes, the largest single allocation on {} has {}; use a smaller batch "
+                  "or a smaller layer",
+                  name, to_string(t), bytes, target_.name, target_.largest_allocation),
+      Exit::os_error);
 }
 
 Arena::Arena(std::vector<Draft>& drafts, const Target& target) : drafts_(drafts), target_(target) {
@@ -102,14 +107,15 @@ Arena::Arena(std::vector<Draft>& drafts, const Target& target) : drafts_(drafts)
   space_.chunk = target.largest_allocation / target.alignment * target.alignment;
   places_.resize(drafts.size());
   for (const Draft& d : drafts) {
-    for (const Input& in : d.graph.inputs) check_size(d.graph.type(in.value), in.name);
+    for (const Input& in : d.graph.inputs) check_size(d.graph.type(in.value), [&] { return in.name; });
     for (const Node& n : d.graph.nodes)
       for (ValueId v : n.outputs)
-        check_size(d.graph.type(v), fmt::format("the result of {} {}", n.op->name(), n.origin));
+        check_size(d.graph.type(v), [&] { return fmt::format("the result of {} {}", n.op->name(), n.origin); });
     for (size_t n = 0; n < d.graph.nodes.size(); ++n)
       if (const int32_t slot = d.storage.workspace[n]; slot >= 0)
-        check_size({DType::u8, {d.storage.slots[static_cast<size_t>(slot)].bytes}},
-                   fmt::format("the workspace of {} {}", d.graph.nodes[n].op->name(), d.graph.nodes[n].origin));
+        check_size({DType::u8, {d.storage.slots[static_cast<size_t>(slot)].bytes}}, [&] {
+          return fmt::format("the workspace of {} {}", d.graph.nodes[n].op->name(), d.graph.nodes[n].origin);
+        });
     gradient_.push_back(find_gradients(d.graph, d.facts));
   }
   place_state(drafts);
@@ -294,29 +300,40 @@ MemoryReport Arena::report(size_t draft) const {
 std::vector<std::string> Arena::largest(size_t draft, size_t count) const {
   const Draft& d = drafts_[draft];
   const LivePeak peak = find_peak(d.storage.slots, target_.alignment);
-  std::vector<std::pair<int64_t, std::string>> all;
-  for (const Input& in : d.graph.inputs) {
-    const TensorType& t = d.graph.type(in.value);
-    all.push_back({t.bytes(), fmt::format("{} {}", to_string(t), in.name)});
-  }
+  struct Held {
+    int64_t bytes;
+    const Input* input;  // or
+    const Node* node;    // and
+    ValueId value;       // -1: its workspace
+  };
+  std::vector<Held> all;
+  for (const Input& in : d.graph.inputs) all.push_back({d.graph.type(in.value).bytes(), &in, nullptr, in.value});
   for (const Node& n : d.graph.nodes)
     for (ValueId v : n.outputs) {
       const int32_t s = d.storage.slot[static_cast<size_t>(v)];
       if (s < 0) continue;
       const Interval& i = d.storage.slots[static_cast<size_t>(s)];
-      if (i.first > peak.time || i.last < peak.time) continue;
-      all.push_back({i.bytes, fmt::format("{} {}{}({})", to_string(d.graph.type(v)), n.origin,
-                                          n.origin.empty() ? "" : " ", n.op->name())});
+      if (i.first <= peak.time && i.last >= peak.time) all.push_back({i.bytes, nullptr, &n, v});
     }
   for (size_t k = 0; k < d.graph.nodes.size(); ++k)
     if (const int32_t s = d.storage.workspace[k]; s >= 0) {
       const Interval& i = d.storage.slots[static_cast<size_t>(s)];
-      if (i.first == peak.time) all.push_back({i.bytes, fmt::format("workspace of {}", d.graph.nodes[k].op->name())});
+      if (i.first == peak.time) all.push_back({i.bytes, nullptr, &d.graph.nodes[k], -1});
     }
-  std::ranges::stable_sort(all, [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::ranges::stable_sort(all, std::greater{}, &Held::bytes);
   std::vector<std::string> out;
-  for (size_t i = 0; i < std::min(count, all.size()); ++i)
-    out.push_back(fmt::format("{}: {}", all[i].second, bytes_text(all[i].first)));
+  for (size_t i = 0; i < std::min(count, all.size()); ++i) {
+    const auto& [bytes, input, node, value] = all[i];
+    std::string what;
+    if (input)
+      what = fmt::format("{} {}", to_string(d.graph.type(value)), input->name);
+    else if (value < 0)
+      what = fmt::format("workspace of {}", node->op->name());
+    else
+      what = fmt::format("{} {}{}({})", to_string(d.graph.type(value)), node->origin, node->origin.empty() ? "" : " ",
+                         node->op->name());
+    out.push_back(fmt::format("{}: {}", what, bytes_text(bytes)));
+  }
   return out;
 }
 

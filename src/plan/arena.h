@@ -46,7 +46,8 @@ class Arena {
   Buffer buffer(int64_t address, int64_t bytes) const;
   int64_t aligned(int64_t bytes) const;
   int64_t scratch_bytes(size_t draft) const;
-  void check_size(const TensorType&, const std::string& what) const;
+  template <class What>
+  void check_size(const TensorType&, What&& what) const;  // what(): its name, for the error
 
   const std::vector<Draft>& drafts_;
   const Target& target_;

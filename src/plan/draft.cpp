@@ -14,8 +14,7 @@ Drafts make_drafts(const std::vector<Graph>& graphs, const Target& target, const
     const std::vector<int64_t> workspace = workspaces(c.choices);
     StorageFacts facts(c.graph);
     Schedule s = schedule(c.graph, facts, workspace, target.alignment);
-    Storage storage = assign_storage(c.graph, facts, s.order, workspace);
-    out.drafts.push_back({std::move(c.graph), std::move(s.order), std::move(facts), std::move(storage)});
+    out.drafts.push_back({std::move(c.graph), std::move(s.order), std::move(facts), std::move(s.storage)});
     out.choices.push_back(std::move(c.choices));
     out.again.emplace_back();
     out.expanded.push_back(std::move(c.expanded));

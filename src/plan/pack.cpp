@@ -26,6 +26,7 @@ struct Item {
 
 // The lowest address >= at where `size` bytes do not cross a chunk.
 int64_t fit_chunk(int64_t at, int64_t size, int64_t chunk) {
+  if (at + size <= chunk) return at;  // without a division: most plans have one chunk
   return at / chunk == (at + size - 1) / chunk ? at : (at / chunk + 1) * chunk;
 }
 

@@ -31,12 +31,10 @@ int64_t available_bytes(const Target& target, const PlanOptions& options) {
       smallest);
 }
 
-Program build_program(size_t index, Drafts& all, const Arena& arena) {
+// `p` has its name and its memory report.
+void build_program(size_t index, Drafts& all, const Arena& arena, Program& p) {
   Draft& d = all.drafts[index];
-  Program p;
-  p.name = d.graph.name;
   p.expanded = std::move(all.expanded[index]);
-  p.memory = arena.report(index);
   const Graph& g = d.graph;
   const auto place = [&](ValueId v) { return arena.value(index, v); };
   for (const Input& in : g.inputs)
@@ -75,7 +73,6 @@ Program build_program(size_t index, Drafts& all, const Arena& arena) {
   nodes.reserve(p.graph.nodes.size());
   for (int32_t node : d.order) nodes.push_back(std::move(p.graph.nodes[static_cast<size_t>(node)]));
   p.graph.nodes = std::move(nodes);
-  return p;
 }
 
 }  // namespace
@@ -104,7 +101,7 @@ ProgramSet plan(std::vector<Graph> graphs, const Target& target, const KernelTab
   }
   if (set.arena_bytes > available) refuse(set, arena, target, available, smallest > 0 ? smallest : set.arena_bytes);
   for (size_t i = 0; i < all.drafts.size(); ++i) {
-    set.programs[i] = build_program(i, all, arena);
+    build_program(i, all, arena, set.programs[i]);
     verify(set.programs[i].graph, all.readers_first[i] ? Level::lowered : Level::tensor, "plan");
   }
   return set;

@@ -20,6 +20,9 @@ class Scheduler {
       for (ValueId v : node(i).inputs)
         if (const int32_t d = facts.def[static_cast<size_t>(v)]; d >= 0) before(i).push_back(d);
     add_update_edges();
+    after_.resize(g.nodes.size());
+    for (int32_t i = 0; i < count_; ++i)
+      for (int32_t j : before(i)) after_[static_cast<size_t>(j)].push_back(i);
   }
 
   bool readers_first() const { return readers_first_; }
@@ -150,13 +153,9 @@ class Scheduler {
           free_early_(free_early),
           pending_(s.g_.nodes.size(), 0),
           class_(s.g_.nodes.size(), 3),
-          left_(s.g_.types.size(), 0),
-          after_(s.g_.nodes.size()) {
+          left_(s.g_.types.size(), 0) {
       for (int32_t i = 0; i < s.count_; ++i)
-        for (int32_t j : s.before_[static_cast<size_t>(i)]) {
-          after_[static_cast<size_t>(j)].push_back(i);
-          ++pending_[static_cast<size_t>(i)];
-        }
+        pending_[static_cast<size_t>(i)] = static_cast<int32_t>(s.before_[static_cast<size_t>(i)].size());
       for (size_t v = 0; v < left_.size(); ++v) left_[v] = static_cast<int32_t>(s.facts_.readers[v].size());
     }
 
@@ -171,7 +170,7 @@ class Scheduler {
         class_[static_cast<size_t>(e.node)] = kDone;
         order.push_back(e.node);
         note_reads(e.node);
-        for (int32_t j : after_[static_cast<size_t>(e.node)])
+        for (int32_t j : s_.after_[static_cast<size_t>(e.node)])
           if (--pending_[static_cast<size_t>(j)] == 0) push(j);
       }
       LATHE_CHECK(order.size() == s_.g_.nodes.size());
@@ -233,7 +232,6 @@ class Scheduler {
     std::vector<int32_t> pending_;
     std::vector<int> class_;  // 3: not ready yet
     std::vector<int32_t> left_;
-    std::vector<std::vector<int32_t>> after_;
     std::priority_queue<Entry> heap_;
   };
 
@@ -241,6 +239,7 @@ class Scheduler {
   const StorageFacts& facts_;
   int32_t count_;
   std::vector<std::vector<int32_t>> before_;  // by node: what must come first
+  std::vector<std::vector<int32_t>> after_;   // by node: the nodes that it must come before
   std::vector<std::vector<int32_t>> waits_;   // by node: readers of the state that it overwrites
   std::vector<bool> is_update_, is_state_output_;
   bool readers_first_ = true;
@@ -259,11 +258,12 @@ Schedule schedule(const Graph& g, const StorageFacts& facts, std::span<const int
   Schedule best;
   int64_t best_peak = -1;
   const auto consider = [&](std::vector<int32_t> order) {
-    const Storage storage = assign_storage(g, facts, order, workspace);
+    Storage storage = assign_storage(g, facts, order, workspace);
     const int64_t peak = find_peak(storage.slots, alignment).bytes;
     if (best_peak >= 0 && peak >= best_peak) return;
     best_peak = peak;
     best.order = std::move(order);
+    best.storage = std::move(storage);
   };
   consider(s.list_order(as_built, false));
   consider(s.list_order(as_built, true));

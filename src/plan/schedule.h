@@ -13,6 +13,7 @@ namespace lathe {
 
 struct Schedule {
   std::vector<int32_t> order;  // node indices
+  Storage storage;             // of that order
   // False when some node reads both the old and the new value of a state: then that update cannot wait for all readers.
   bool readers_first = true;
 };

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "base/error.h"
@@ -41,13 +42,15 @@ double unix_time() {
 
 }  // namespace
 
-MetricsLog::MetricsLog(io::Fs& fs, const std::string& dir, int64_t step) : events_(dir, step, unix_time()) {
+MetricsLog::MetricsLog(io::Fs& fs, const std::string& dir, int64_t step, bool evaluated)
+    : events_(dir, step, unix_time()) {
   const std::string path = io::join_path(dir, "metrics.jsonl");
   std::string kept;
   if (io::info_at(fs, path)) {
     each_metrics_line(read_text(fs, path, int64_t{1} << 30),
-                      [&](int64_t at, const nlohmann::json&, std::string_view line) {
-                        if (at <= step) kept.append(line) += '\n';
+                      [&](int64_t at, const nlohmann::json& j, std::string_view line) {
+                        if (at < step || (at == step && (evaluated || !j.contains("eval_loss"))))
+                          kept.append(line) += '\n';
                       });
   }
   replace_text(fs, path, kept);

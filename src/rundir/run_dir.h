@@ -27,10 +27,11 @@ struct Metric {
 };
 
 // What a run measures: `dir`/metrics.jsonl, one JSON object a line, appended, and the same as scalars in a TensorBoard
-// event file. Opening it for a resumed run drops lines past `step`.
+// event file. Opening it for a resumed run drops lines past `step`, and its evaluation where that is still to be done
+// (`evaluated` is false).
 class MetricsLog {
  public:
-  MetricsLog(io::Fs&, const std::string& dir, int64_t step);
+  MetricsLog(io::Fs&, const std::string& dir, int64_t step, bool evaluated = true);
   ~MetricsLog();
   MetricsLog(const MetricsLog&) = delete;
   MetricsLog& operator=(const MetricsLog&) = delete;

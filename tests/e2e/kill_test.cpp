@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <filesystem>
+#include <fstream>
 #include <random>
 #include <thread>
 
@@ -106,6 +107,87 @@ TEST(Kill, SignalsLeaveACheckpointAndExit75) {
     ASSERT_EQ(run_lathe(small_run(whole, step)).code, 0);
     expect_equal_runs(whole, out);
   }
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+constexpr double kSoon = 5;  // seconds in which a signal ends any phase
+
+// Sends the signal after a while and tells how the run ended: in time, as one that has nothing to keep.
+void expect_ended_before_the_first_step(const std::vector<std::string>& args, const std::string& out, int number,
+                                        double after) {
+  const TempDir dir;
+  Running r(args, dir.path("err"));
+  std::this_thread::sleep_for(std::chrono::duration<double>(after));
+  const auto start = std::chrono::steady_clock::now();
+  r.signal(number);
+  EXPECT_EQ(r.wait(), 75) << number;
+  EXPECT_LT(seconds_since(start), kSoon) << number;
+  EXPECT_NE(read_file(dir.path("err")).find("stopped before the first step"), std::string::npos)
+      << read_file(dir.path("err"));
+  EXPECT_TRUE(newest_checkpoint(out).empty());
+}
+
+// So many layers take seconds to plan.
+TEST(Kill, SignalsEndPlanning) {
+  const TempDir dir;
+  for (const int number : {SIGTERM, SIGINT, SIGUSR1})
+    expect_ended_before_the_first_step(
+        {"train", "gpt_tiny", "--out", dir.path("run"), "--set", "data.path=", "--set", "model.layers=800", "--set",
+         "model.width=16", "--set", "model.heads=2", "--set", "model.sequence=16"},
+        dir.path("run"), number, 0.6);
+}
+
+TEST(Kill, SignalsEndReading) {
+  const TempDir dir;
+  {
+    std::ofstream file(dir.path("large.csv"));
+    file << "label,a,b,c,d,e,f,g,h\n";
+    const std::string row = ",0.123456,1.23456,-2.3456,3.4567,4.5678,-5.6789,6.789,7.89\n";
+    for (int i = 0; i < 2'000'000; ++i) file << i % 3 << row;
+  }
+  expect_ended_before_the_first_step(
+      {"train", "mlp", "--out", dir.path("run"), "--set", "data.source=csv", "--set",
+       "data.path=" + dir.path("large.csv"), "--set", "data.label=label", "--set", "data.classes=3"},
+      dir.path("run"), SIGTERM, 0.3);
+}
+
+// The evaluation is left, and done by the run that goes on: with the numbers of a run that was never stopped, and the
+// learning rate and the best checkpoint that follow from them.
+TEST(Kill, SignalsEndEvaluations) {
+  const TempDir dir;
+  constexpr int kSteps = 3;
+  // One step per epoch; an evaluation takes much longer than a step.
+  const auto run = [](const std::string& out) {
+    auto args = small_run(out, kSteps);
+    for (const char* set :
+         {"train.eval_every=1", "data.train_samples=16", "data.test_samples=20000", "train.eval_batch=4",
+          "checkpoint.best=true", "schedule.name=plateau", "schedule.patience=1", "schedule.warmup_steps=0"})
+      args = with(std::move(args), {"--set", set});
+    return args;
+  };
+  const std::string out = dir.path("run"), whole = dir.path("whole");
+  ASSERT_EQ(run_lathe(run(whole)).code, 0);
+  for (int step = 1; step <= kSteps; ++step) {
+    Running r(with(run(out), {"--resume"}));
+    ASSERT_TRUE(wait_for_text(out + "/metrics.jsonl", "{\"step\":" + std::to_string(step) + ",", 60));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    const auto start = std::chrono::steady_clock::now();
+    r.signal(SIGTERM);
+    EXPECT_EQ(r.wait(), 75);
+    EXPECT_LT(seconds_since(start), kSoon);
+    EXPECT_NE(newest_checkpoint(out).find("step-00000000" + std::to_string(step)), std::string::npos);
+    EXPECT_EQ(read_file(out + "/metrics.jsonl").find("{\"step\":" + std::to_string(step) + ",\"eval_loss\""),
+              std::string::npos);
+  }
+  const Outcome last = run_lathe(with(run(out), {"--resume"}));
+  EXPECT_EQ(last.code, 0) << last.err;
+  expect_equal_runs(whole, out);
+  for (const char* file : {"/best/step-000000003/model.safetensors", "/best/step-000000002/model.safetensors",
+                           "/best/step-000000001/model.safetensors"})
+    EXPECT_TRUE(read_file(whole + file) == read_file(out + file)) << file;
 }
 
 TEST(Kill, SecondRunInADirectoryIsRefused) {

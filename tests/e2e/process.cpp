@@ -52,7 +52,8 @@ Outcome run_lathe(const std::vector<std::string>& args, const std::vector<std::s
   return r;
 }
 
-Running::Running(const std::vector<std::string>& args) : pid_(start(args, {}, "/dev/null", "/dev/null")) {}
+Running::Running(const std::vector<std::string>& args, const std::string& err)
+    : pid_(start(args, {}, "/dev/null", err)) {}
 Running::~Running() {
   if (pid_ > 0) {
     kill(pid_, SIGKILL);
@@ -91,13 +92,26 @@ std::string newest_checkpoint(const std::string& run) {
   return best;
 }
 
-bool wait_for_file(const std::string& path, double seconds) {
+namespace {
+
+template <class Condition>
+bool wait_until(double seconds, Condition&& holds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   while (std::chrono::steady_clock::now() < end) {
-    if (fs::exists(path)) return true;
+    if (holds()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   return false;
+}
+
+}  // namespace
+
+bool wait_for_file(const std::string& path, double seconds) {
+  return wait_until(seconds, [&] { return fs::exists(path); });
+}
+
+bool wait_for_text(const std::string& path, const std::string& text, double seconds) {
+  return wait_until(seconds, [&] { return read_file(path).find(text) != std::string::npos; });
 }
 
 bool all_tests() { return std::getenv("LATHE_ALL") != nullptr; }

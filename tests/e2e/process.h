@@ -20,7 +20,7 @@ Outcome run_lathe(const std::vector<std::string>& args, const std::vector<std::s
 // A started program that can be signalled.
 class Running {
  public:
-  explicit Running(const std::vector<std::string>& args);
+  explicit Running(const std::vector<std::string>& args, const std::string& err = "/dev/null");
   ~Running();
   void signal(int number);
   int wait();  // exit code, or -signal
@@ -44,6 +44,7 @@ class TempDir {
 std::string read_file(const std::string& path);
 std::string newest_checkpoint(const std::string& run);  // path of the highest step
 bool wait_for_file(const std::string& path, double seconds);
+bool wait_for_text(const std::string& path, const std::string& text, double seconds);  // in the file
 bool all_tests();  // LATHE_ALL is set: run the long versions
 
 }  // namespace lathe::test

@@ -10,8 +10,8 @@ Value adam_direction(ParamUpdate& u, Value g, bool scale_by_rate) {
   const Value v = mean_square * u.c.beta2 + square(g) * (1 - u.c.beta2);
   // The corrections of the first steps are scalars: the rate takes that of the mean.
   const Value one = scale_by_rate ? u.lr : constant_like(u.t, 1);
-  const Value rate = one / one_minus_power(u.c.beta1, u.t);
-  const Value root = rsqrt(one_minus_power(u.c.beta2, u.t));
+  const Value rate = one / u.one_minus_power(u.c.beta1);
+  const Value root = rsqrt(u.one_minus_power(u.c.beta2));
   const Value direction = rate * m / (sqrt(v) * root + u.c.eps);
   u.set(mean, m);
   u.set(mean_square, v);
@@ -29,7 +29,7 @@ Value build_adamax(ParamUpdate& u) {
   const Value n = maximum(largest * u.c.beta2, abs(g) + u.c.eps);
   u.set(mean, m);
   u.set(largest, n);
-  return u.p - u.lr / one_minus_power(u.c.beta1, u.t) * m / n;
+  return u.p - u.lr / u.one_minus_power(u.c.beta1) * m / n;
 }
 
 // You et al. (2020), algorithm 2: the step of a matrix, its decay included, gets the norm of the matrix.

@@ -29,7 +29,11 @@ class ParamUpdate {
   Value state(std::string_view suffix, const FileLayout&);
   void set(Value state, Value now);  // the state after the step
 
-  Value decayed() const;        // p (1 - lr decay): decoupled decay
+  // build(c, x), a scalar, which is the same for all parameters that ask for it by this name, a literal.
+  Value shared(std::string_view name, double c, Value x, Value (*build)(double c, Value x));
+  Value one_minus_power(double beta);  // 1 - beta^t without cancellation
+
+  Value decayed();              // p (1 - lr decay): decoupled decay
   Value with_l2() const;        // g + decay p: decay as part of the gradient
   Value matrix(Value x) const;  // as [axis 0, all others]
   bool is_matrix() const { return p.ndim() >= 2; }
@@ -38,8 +42,7 @@ class ParamUpdate {
   Optimizer& o_;
 };
 
-Value l2_norm(Value x);                       // scalar
-Value one_minus_power(double beta, Value t);  // 1 - beta^t without cancellation
+Value l2_norm(Value x);  // scalar
 // The step of Adam without the learning rate; keeps its moments. `g` may hold more than the gradient.
 Value adam_direction(ParamUpdate&, Value g, bool scale_by_rate);
 

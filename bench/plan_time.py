@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""How long a model takes from recipe to plan, as it grows: gpt by its layers, lstm by its unrolled steps.
+
+    bench/plan_time.py [--lathe PATH] [--rounds N] [--cpu]    the table
+    bench/plan_time.py --check 2.5    fails where a launch of 400 layers takes 2.5 times as long as one of 25
+
+Seconds are those that `lathe plan` tells (graphs built, passes, plan), the best of the rounds. Launches are those of all
+Programs of the run; the time of one is what should stay the same. With --cpu, and for --check, it is processor time of the
+whole process, which other programs on the machine disturb less.
+"""
+import argparse
+import json
+import pathlib
+import resource
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+GPT_LAYERS = (25, 50, 100, 200, 400, 800, 1600)
+LSTM_STEPS = (100, 200, 500)
+LSTM = """name = "lstm"
+device = "cpu"
+data = {{source = "synthetic", shape = [{steps}, 4, 1], classes = 4, train_samples = 64, test_samples = 32}}
+model = {{family = "lstm", layers = 1, width = 16}}
+optimizer = {{name = "adamw", lr = 3e-3}}
+train = {{steps = 10, batch_size = 16, clip_norm = 1.0}}
+"""
+
+
+def gpt(layers):
+    values = {"data.path": "", "model.layers": layers, "model.width": 16, "model.heads": 2, "model.sequence": 16}
+    return ["gpt_tiny"] + [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+
+
+def lstm(steps, folder):
+    path = pathlib.Path(folder) / f"lstm{steps}.toml"
+    path.write_text(LSTM.format(steps=steps))
+    return [str(path)]
+
+
+def lathe_plan(binary, recipe, *more):
+    done = subprocess.run([binary, "plan", *recipe, *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(f"bench/plan_time.py: lathe plan {' '.join(recipe)} failed ({done.returncode}):\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def cpu_seconds(binary, recipe):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    lathe_plan(binary, recipe)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def measure(binary, recipe, rounds, cpu):
+    """The best of the rounds, and the number of launches."""
+    found = json.loads(lathe_plan(binary, recipe, "--json"))
+    launches = sum(len(program["launches"]) for program in found["programs"])
+    if cpu:
+        return min(cpu_seconds(binary, recipe) for _ in range(rounds)), launches
+    more = [json.loads(lathe_plan(binary, recipe, "--json"))["plan_seconds"] for _ in range(rounds - 1)]
+    return min([found["plan_seconds"], *more]), launches
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lathe", default=str(ROOT / "build" / "lathe"))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cpu", action="store_true")
+    parser.add_argument("--check", type=float, metavar="RATIO")
+    options = parser.parse_args()
+    if options.check:
+        small, large = (seconds / launches for seconds, launches in
+                        (measure(options.lathe, gpt(layers), options.rounds, True) for layers in (25, 400)))
+        print(f"processor time per launch: {small * 1e6:.0f} us with 25 layers, {large * 1e6:.0f} us with 400")
+        sys.exit(0 if large < options.check * small else f"expected less than {options.check} times as much")
+    print(f"{'model':<14} {'launches':>9} {'seconds':>9} {'us per launch':>14}")
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [(f"gpt, {n} layers", gpt(n)) for n in GPT_LAYERS] + [(f"lstm, {n} steps", lstm(n, folder)) for n in LSTM_STEPS]
+        for name, recipe in rows:
+            seconds, launches = measure(options.lathe, recipe, options.rounds, options.cpu)
+            print(f"{name:<16} {launches:>7} {seconds:>9.2f} {seconds / launches * 1e6:>14.0f}", flush=True)
+
+
+main()
