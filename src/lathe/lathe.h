@@ -118,6 +118,7 @@
 #include "train/workload.h"
 
 // Small helpers of programs.
+#include "base/did_you_mean.h"
 #include "base/stopwatch.h"
 #include "io/text_file.h"
 #include "train/words.h"

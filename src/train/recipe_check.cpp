@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/did_you_mean.h"
+
 namespace lathe {
 
 void check_key(const RecipeKey& key, RecipeOrigin origin, Recipe& recipe, RecipeErrors& errors) {

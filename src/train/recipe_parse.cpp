@@ -5,6 +5,7 @@
 #include <map>
 #include <type_traits>
 
+#include "base/did_you_mean.h"
 #include "base/error.h"
 #include "train/recipe.h"
 #include "train/recipe_check.h"

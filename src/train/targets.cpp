@@ -9,6 +9,7 @@
 #include "backend/backend.h"
 #include "backend/cuda/cuda_info.h"
 #include "backend/cuda/cuda_site.h"
+#include "base/did_you_mean.h"
 #include "base/error.h"
 #include "train/recipe_keys.h"
 
