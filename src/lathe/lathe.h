@@ -119,6 +119,7 @@
 
 // Small helpers of programs.
 #include "base/did_you_mean.h"
+#include "base/format_bytes.h"
 #include "base/stopwatch.h"
 #include "io/text_file.h"
 #include "train/words.h"

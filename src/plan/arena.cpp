@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "base/checked.h"
+#include "base/format_bytes.h"
 
 namespace lathe {
 namespace {
@@ -72,17 +73,6 @@ std::vector<bool> find_gradients(const Graph& g, const StorageFacts& facts) {
 }
 
 }  // namespace
-
-std::string bytes_text(int64_t bytes) {
-  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
-    value /= 1024;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
-}
 
 int64_t Arena::aligned(int64_t bytes) const { return round_up(bytes, target_.alignment); }
 
@@ -316,7 +306,7 @@ std::vector<std::string> Arena::largest(size_t draft, size_t count) const {
   std::ranges::stable_sort(all, [](const auto& a, const auto& b) { return a.first > b.first; });
   std::vector<std::string> out;
   for (size_t i = 0; i < std::min(count, all.size()); ++i)
-    out.push_back(fmt::format("{}: {}", all[i].second, bytes_text(all[i].first)));
+    out.push_back(fmt::format("{}: {}", all[i].second, format_bytes(all[i].first)));
   return out;
 }
 

@@ -4,9 +4,9 @@
 
 #include "backend/backend.h"
 #include "base/checked.h"
+#include "base/format_bytes.h"
 #include "base/stopwatch.h"
 #include "nn/loss.h"
-#include "plan/arena.h"
 #include "plan/plan.h"
 #include "train/recipe_errors.h"
 #include "train/recipe_keys.h"
@@ -272,7 +272,8 @@ void fit_budget(Compiled& c, std::vector<Graph> graphs, const Target& roomy, con
     std::string text = fmt::format(
         "memory.budget: {} bytes ({}) are available, the run allocates {} ({}); the smallest budget that can be met is "
         "{} ({}), {} ({}) of them outside of the arena",
-        budget, bytes_text(budget), before, bytes_text(before), smallest, bytes_text(smallest), rest, bytes_text(rest));
+        budget, format_bytes(budget), before, format_bytes(before), smallest, format_bytes(smallest), rest,
+        format_bytes(rest));
     if (budget > rest) text += fmt::format("; {}", e.what());  // what stands in the way in the arena
     throw DeviceError(text);
   }

@@ -7,13 +7,12 @@
 #include <type_traits>
 
 #include "base/did_you_mean.h"
+#include "base/format_bytes.h"
 #include "nn/model.h"
 #include "train/recipe_keys.h"
 
 namespace lathe {
 namespace {
-
-constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
 
 RecipeField field_of(const RecipeKey& key, const Recipe& recipe) {
   return key.field(const_cast<Recipe&>(recipe));  // only read through
@@ -237,11 +236,11 @@ std::string number_text(double value) {
 std::string size_text(ByteSize size) {
   size_t unit = 0;
   int64_t count = size.bytes;
-  while (count != 0 && count % 1024 == 0 && unit + 1 < std::size(kUnits)) {
+  while (count != 0 && count % 1024 == 0 && unit + 1 < std::size(kByteUnits)) {
     count /= 1024;
     ++unit;
   }
-  return size.bytes == 0 ? "0" : fmt::format("{}{}", count, kUnits[unit]);
+  return size.bytes == 0 ? "0" : fmt::format("{}{}", count, kByteUnits[unit]);
 }
 
 std::optional<ByteSize> parse_size(std::string_view text) {
@@ -252,10 +251,10 @@ std::optional<ByteSize> parse_size(std::string_view text) {
   while (!unit.empty() && unit.front() == ' ') unit.remove_prefix(1);
   double factor = 0;
   if (unit.empty()) factor = 1;
-  for (size_t i = 0; i < std::size(kUnits); ++i) {
+  for (size_t i = 0; i < std::size(kByteUnits); ++i) {
     const double binary = std::ldexp(1.0, static_cast<int>(10 * i));
-    if (unit == kUnits[i] || (i > 0 && unit.size() == 1 && unit[0] == kUnits[i][0])) factor = binary;
-    if (i > 0 && unit.size() == 2 && unit[0] == kUnits[i][0] && unit[1] == 'B') {
+    if (unit == kByteUnits[i] || (i > 0 && unit.size() == 1 && unit[0] == kByteUnits[i][0])) factor = binary;
+    if (i > 0 && unit.size() == 2 && unit[0] == kByteUnits[i][0] && unit[1] == 'B') {
       factor = std::pow(1000.0, static_cast<double>(i));
     }
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/format_bytes.h"
 #include "run/peak.h"
 #include "train/progress.h"
 #include "train/step_inputs.h"
