@@ -7,6 +7,5 @@
 namespace lathe {
 
 Graph dce(Graph, const PassContext&);
-Graph drop_dead(Graph);  // the same; other passes clean up with it
 
 }  // namespace lathe
