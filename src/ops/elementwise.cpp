@@ -2,6 +2,7 @@
 // from which tests draw inputs.
 #include "ops/elementwise.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 

@@ -1,4 +1,6 @@
 // Attention in 16 bits and its gradient: one operation graph of cuDNN.
+#include <algorithm>
+
 #include "ops/attention.h"
 
 #include <gtest/gtest.h>

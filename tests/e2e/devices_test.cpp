@@ -2,6 +2,7 @@
 // a run. The layer in tests/opencl_layer stands between the program and the OpenCL driver.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,6 @@
 // layer_norm and layer_norm_grad: a row is read from memory once; its later passes find it in cache.
+#include <algorithm>
+
 #include "ops/layer_norm.h"
 
 #include "backend/cpu/families.h"

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "backend/cpu/families.h"
 
 #include "backend/cpu/epilogue.h"

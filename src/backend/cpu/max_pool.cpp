@@ -1,5 +1,7 @@
 // max_pool, max_pool_grad, max_pool_pick: vectors run over channels. The position of a maximum is found anew from x
 // where it is needed; nothing is kept from the forward pass.
+#include <algorithm>
+
 #include "ops/max_pool.h"
 
 #include "backend/cpu/families.h"

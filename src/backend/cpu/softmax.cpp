@@ -1,4 +1,6 @@
 // softmax, log_softmax, cross_entropy and their gradients: row by row, everything after the first read from cache.
+#include <algorithm>
+
 #include "ops/softmax.h"
 
 #include "backend/cpu/families.h"

@@ -1,5 +1,7 @@
 #include "backend/kernels/conv2d_calls.h"
 
+#include <algorithm>
+
 
 #include "backend/conv_phase.h"
 #include "base/checked.h"
