@@ -16,8 +16,9 @@ KernelTable::KernelTable(std::vector<Row> rows) : rows_(std::move(rows)) {
 }
 
 std::span<const KernelTable::Row> KernelTable::candidates(std::string_view op) const {
-  const auto range = std::ranges::equal_range(rows_, op, {}, &Row::op);
-  return {range.begin(), range.end()};
+  // Two searches: clang 14 does not compile the subrange of libstdc++ 12 that std::ranges::equal_range returns.
+  const auto begin = std::ranges::lower_bound(rows_, op, {}, &Row::op);
+  return {begin, std::ranges::upper_bound(begin, rows_.end(), op, {}, &Row::op)};
 }
 
 std::vector<std::string> KernelTable::ops() const {
