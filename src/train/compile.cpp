@@ -300,7 +300,7 @@ Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileO
   // One more slot than batches prepared ahead: the one that is being computed with; two for evaluation.
   out.executor.slots = static_cast<int>(r.data.prefetch) + 1 + 2;
   out.executor.snapshot = o.train;
-  if (o.train && !out.target.host_memory) out.executor.ahead = kRunsAhead;
+  if (!out.target.host_memory) out.executor.ahead = kRunsAhead;
   out.loader = loader_config(r);
   out.eval_batch = eval_batch_of(r, data);
   if (o.eval && data.eval > 0 && learns_embedding(r.train.loss)) {

@@ -6,6 +6,7 @@
 #include "data/loader.h"
 #include "train/compile.h"
 #include "train/run_dir.h"
+#include "train/step_queue.h"
 #include "train/trainer.h"
 
 namespace lathe {
@@ -21,13 +22,19 @@ void append_evaluation(fmt::memory_buffer& text, const EvalResult&);
 
 class Evaluation {
  public:
-  // Uses the executor's last two slots; allocates nothing in run().
+  // Uses the executor's last two slots, or all where nothing is trained. No run of others may be under way in run(). It
+  // gives batches to the device ahead, without a call that blocks, and allocates nothing.
   Evaluation(const Compiled&, Executor&, const data::Source&);
   EvalResult run();
 
  private:
+  struct Sums {
+    double loss = 0, correct = 0, errors = 0, distance = 0, targets = 0, squares = 0, input_errors = 0;
+  };
+  void add_done();  // the metrics of the runs that are done, in order
+
   Executor& executor_;
-  int first_slot_;
+  int slots_, first_slot_;
   Task task_;
   int64_t batch_, terms_per_sample_;
   bool entropy_of_tokens_;
@@ -38,7 +45,9 @@ class Evaluation {
     double meet = 0, join = 0;
   };
   std::vector<Overlap> overlaps_;  // of the classes of masks
+  Sums sums_;
   data::Loader loader_;
+  StepQueue queue_;
 };
 
 }  // namespace lathe
