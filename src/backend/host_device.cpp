@@ -34,8 +34,9 @@ HostDevice::HostDevice(Target target, int threads)
 
 void HostDevice::Unmap::operator()(void* p) const { munmap(p, bytes); }
 
-// Fresh pages are zero. Each is touched here, by all threads: the memory is there before step 0 or not at all, and pages
-// lie near the threads that use them. Large blocks stand on huge pages, which saves TLB misses in matrix multiplications.
+// Fresh pages are zero. Each is touched here, by all threads: the memory is there before step 0 or not at all, and
+// pages lie near the threads that use them. Large blocks stand on huge pages, which saves TLB misses in matrix
+// multiplications.
 HostDevice::Memory HostDevice::make(int64_t bytes) {
   const bool large = bytes >= kHugePage;
   const int64_t alignment = std::max<int64_t>(large ? kHugePage : kPage, target_.alignment);
@@ -44,7 +45,8 @@ HostDevice::Memory HostDevice::make(int64_t bytes) {
   if (p == MAP_FAILED)
     throw DeviceError(fmt::format("{}: cannot allocate {} bytes of host memory", target_.name, bytes));
   Memory m{{p, Unmap{static_cast<size_t>(size)}}, nullptr, bytes};
-  m.data = static_cast<std::byte*>(p) + round_up(reinterpret_cast<intptr_t>(p), alignment) - reinterpret_cast<intptr_t>(p);
+  m.data =
+      static_cast<std::byte*>(p) + round_up(reinterpret_cast<intptr_t>(p), alignment) - reinterpret_cast<intptr_t>(p);
   // A wish: failure changes nothing but speed.
   if (large) madvise(m.data, static_cast<size_t>(bytes), MADV_HUGEPAGE);
   pool_.run_blocks(bytes, int64_t{16} << 20, [&](int64_t begin, int64_t end) {

@@ -36,7 +36,8 @@ TEST(DType, RoundTripsNamesAndRounds) {
 // The value of a pattern of 1 sign bit, `exponent_bits`, and the rest.
 double value_of_bits(uint16_t bits, int exponent_bits) {
   const int fraction_bits = 15 - exponent_bits, bias = (1 << (exponent_bits - 1)) - 1;
-  const int exponent = (bits >> fraction_bits) & ((1 << exponent_bits) - 1), fraction = bits & ((1 << fraction_bits) - 1);
+  const int exponent = (bits >> fraction_bits) & ((1 << exponent_bits) - 1),
+            fraction = bits & ((1 << fraction_bits) - 1);
   const double sign = bits & 0x8000 ? -1 : 1;
   if (exponent == (1 << exponent_bits) - 1)
     return fraction ? std::numeric_limits<double>::quiet_NaN() : sign * std::numeric_limits<double>::infinity();

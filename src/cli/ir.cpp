@@ -19,9 +19,7 @@ class Dump {
   }
 
  private:
-  void write(const std::string& name, const Graph& g) {
-    io::replace_file(dir_ + "/" + name + ".ir", print(g) + "\n");
-  }
+  void write(const std::string& name, const Graph& g) { io::replace_file(dir_ + "/" + name + ".ir", print(g) + "\n"); }
 
   std::string dir_;
   int number_ = 0;
@@ -77,8 +75,9 @@ void add_ir(CLI::App& app, int&) {
         dump->pass(p, before, after);
       };
     }
-    const Graph g = run_pipeline(std::move(steps[at].graph), {find_backend(device.backend).target({device.index, 1}), precision_of(r)},
-                                 options, &reports);
+    const Graph g =
+        run_pipeline(std::move(steps[at].graph),
+                     {find_backend(device.backend).target({device.index, 1}), precision_of(r)}, options, &reports);
     if (!o->time) {
       if (o->dump.empty())
         fmt::print("{}\n", print(g));

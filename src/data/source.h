@@ -41,9 +41,9 @@ using SampleSpans = std::span<const std::span<std::byte>>;
 // Numbers to predict are standardised: value = target * scale + mean, in the units of the data. Where a sample has
 // several, each column has its own: they need not be of one size.
 struct TargetUnits {
-  double mean = 0, scale = 1;                   // of every column where the lists are empty
-  std::vector<double> means = {};               // of each column, or empty
-  std::vector<double> scales = {};              // as many as means
+  double mean = 0, scale = 1;       // of every column where the lists are empty
+  std::vector<double> means = {};   // of each column, or empty
+  std::vector<double> scales = {};  // as many as means
 
   double mean_of(size_t column) const { return means.empty() ? mean : means[column]; }      // of one column
   double scale_of(size_t column) const { return scales.empty() ? scale : scales[column]; }  // of one column

@@ -77,9 +77,9 @@ struct Step {                    // A step that is not optimised yet.
 
 // `x` is the type of one sample: u8 [H, W, C], f32 [H, W, C] (taken as it is), or i32 [T].
 Step train_step(const StepConfig&, const TensorType& x, int64_t batch);
-Step accumulate_step(const StepConfig&, const TensorType& x, int64_t batch);       // adds to the gradient accumulators
-Step update_step(const StepConfig&, const TensorType& x);                          // applies and clears them
-Step eval_step(const StepConfig&, const TensorType& x, int64_t batch);             // loss and hits of a batch
+Step accumulate_step(const StepConfig&, const TensorType& x, int64_t batch);  // adds to the gradient accumulators
+Step update_step(const StepConfig&, const TensorType& x);                     // applies and clears them
+Step eval_step(const StepConfig&, const TensorType& x, int64_t batch);        // loss and hits of a batch
 bool evaluates_plain_loss(const StepConfig&);  // cross entropy or mean square, whatever is trained by
 std::vector<std::string> parameter_names(const StepConfig&, const TensorType& x);  // in the order of the net
 Step predict_step(const StepConfig&, const TensorType& x, int64_t batch);          // outputs of a batch

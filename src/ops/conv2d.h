@@ -47,7 +47,7 @@ struct ConvGeometry {
   int64_t pixels() const { return batch * out_h * out_w; }                                        // of y
   int64_t taps() const { return kernel_h * kernel_w; }                                            // of a channel
   bool is_depthwise() const { return groups == in_c && groups > 1; }                              // group_in is 1
-  double flops() const {  // of one convolution
+  double flops() const {                                                                          // of one convolution
     return 2.0 * static_cast<double>(batch * out_h * out_w) *
            static_cast<double>(out_c * group_in * kernel_h * kernel_w);
   }

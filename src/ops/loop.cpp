@@ -217,8 +217,8 @@ class Lowering {
   std::vector<int32_t> def_;
   std::map<ValueId, bool> depends_;
   std::map<std::pair<ValueId, bool>, int32_t> emitted_;
-  std::map<std::pair<int32_t, bool>, DType> exact_;                  // instructions whose f32 is a value of that type
-  std::map<std::tuple<int32_t, bool, DType>, int32_t> rounded_;      // an instruction rounded: its number + 1
+  std::map<std::pair<int32_t, bool>, DType> exact_;              // instructions whose f32 is a value of that type
+  std::map<std::tuple<int32_t, bool, DType>, int32_t> rounded_;  // an instruction rounded: its number + 1
 };
 
 }  // namespace

@@ -3,8 +3,8 @@
 //   for each point of `domain`:       run `map`; store its results; feed one of them to the reduction, if there is one
 //   for each point of `reduced`:      run `tail` on the reduced value; store its results
 //
-// f16 and bf16 appear in reads and stores only: a read of them gives f32, a store to them rounds. What the graph's nodes
-// round between themselves is a round_f16 or round_bf16 instruction.
+// f16 and bf16 appear in reads and stores only: a read of them gives f32, a store to them rounds. What the graph's
+// nodes round between themselves is a round_f16 or round_bf16 instruction.
 //
 // Single elementwise, cast, broadcast and reduce nodes have this form too, so one evaluator serves all of them.
 #pragma once

@@ -17,7 +17,9 @@ bool fits(DType t, double v) {
 }
 
 // The constant is what a device will compute with, not what rounds to it: 16 bits are few.
-bool is_stored(const Value& x, double c) { return !is_16bit(x.dtype()) || std::isnan(c) || round_to(x.dtype(), c) == c; }
+bool is_stored(const Value& x, double c) {
+  return !is_16bit(x.dtype()) || std::isnan(c) || round_to(x.dtype(), c) == c;
+}
 
 Value constant(const Match& m, double v) {
   // What the constant is in its type is what it will be on the device: bool and integers are exact from here on.

@@ -57,8 +57,9 @@ std::string launches_table(const Program& p) {
   }
   const auto other = std::ranges::find_if(p.launches, [](const Launch& l) { return !l.candidate.otherwise.empty(); });
   if (other != p.launches.end())
-    out += fmt::format("{:>5}  {} takes over, in the same workspace, where a library has nothing for a node on the card\n",
-                       "", other->candidate.otherwise);
+    out +=
+        fmt::format("{:>5}  {} takes over, in the same workspace, where a library has nothing for a node on the card\n",
+                    "", other->candidate.otherwise);
   out += fmt::format("{:>5}  {:<{}}  {:<{}}  {:>10.4f}  {:>10.3f}\n", "", "sum", op, "", kernel, flops * 1e-9,
                      bytes * 1e-6);
   for (const Expansion& e : p.expanded) {

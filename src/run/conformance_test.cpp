@@ -99,8 +99,8 @@ TEST_P(OnBackend, RunsRandomGraphs) {
   check_random_graphs(*backend_, true, seeds);
 }
 
-// Values of 16 bits are rounded at every node, fused or not: on ref, where nothing else rounds, passes change no bit. On
-// devices an error in f32 next to a middle becomes one of 16 bits, which later nodes see.
+// Values of 16 bits are rounded at every node, fused or not: on ref, where nothing else rounds, passes change no bit.
+// On devices an error in f32 next to a middle becomes one of 16 bits, which later nodes see.
 TEST_P(OnBackend, RandomGraphsOf16BitsAreTheSameFused) {
   const bool exact = backend_->name() == "ref";
   const uint32_t seeds = backend_->target({}).host_memory ? 20 : 2;
@@ -113,7 +113,9 @@ TEST_P(OnBackend, RandomGraphsOf16BitsAreTheSameFused) {
     for (const bool passes : {false, true}) {
       const auto actual = run_graph(*backend_, {}, passes ? run_pipeline(g, {backend_->target({})}) : g, inputs);
       for (size_t i = 0; i < expected.size(); ++i)
-        EXPECT_LE(relative_error(actual[i], expected[i]), exact ? 0 : t == DType::bf16 ? 0.03 : 0.004)
+        EXPECT_LE(relative_error(actual[i], expected[i]), exact              ? 0
+                                                          : t == DType::bf16 ? 0.03
+                                                                             : 0.004)
             << g.outputs[i].name << (passes ? ", after passes" : "");
     }
   }
@@ -161,15 +163,14 @@ class Faulty final : public Backend {
   explicit Faulty(Fault f) { fault = f; }
   std::string_view name() const override { return "faulty"; }
   const KernelTable& kernels() const override {
-    static const KernelTable table({{"tanh",
-                                     {"bad",
-                                      [](const Site& s) {
-                                        return std::string(is_16bit(s.in[0].dtype) == (fault >= Fault::cut) ? "" : "not now");
-                                      },
-                                      nullptr,
-                                      [](Device& d, const Site&, const KernelArgs& a) -> std::unique_ptr<Kernel> {
-                                        return std::make_unique<Bad>(host_device(d), a);
-                                      }}}});
+    static const KernelTable table(
+        {{"tanh",
+          {"bad",
+           [](const Site& s) { return std::string(is_16bit(s.in[0].dtype) == (fault >= Fault::cut) ? "" : "not now"); },
+           nullptr,
+           [](Device& d, const Site&, const KernelArgs& a) -> std::unique_ptr<Kernel> {
+             return std::make_unique<Bad>(host_device(d), a);
+           }}}});
     return table;
   }
   Target target(const DeviceOptions&) const override {
@@ -213,8 +214,8 @@ class Faulty final : public Backend {
 };
 
 TEST(Conformance, SeesWrongKernels) {
-  for (auto fault :
-       {Faulty::Fault::wrong_value, Faulty::Fault::unwritten, Faulty::Fault::beyond, Faulty::Fault::input, Faulty::Fault::cut}) {
+  for (auto fault : {Faulty::Fault::wrong_value, Faulty::Fault::unwritten, Faulty::Fault::beyond, Faulty::Fault::input,
+                     Faulty::Fault::cut}) {
     const ConformanceReport r = run_conformance(Faulty(fault), {}, "tanh");
     EXPECT_GT(r.failed(), 0) << static_cast<int>(fault);
     EXPECT_NE(to_text(r).find("FAILED tanh"), std::string::npos);

@@ -190,10 +190,10 @@ Executor::Executor(ProgramSet set, std::unique_ptr<Device> device, const Executo
     }
     if (Trace* trace = Trace::of_process())
       for (const Launch& l : p.launches)
-        bound->labels.push_back(trace->label(
-            {std::string(l.candidate.name), "kernel", l.flops(), l.cost.bytes_read + l.cost.bytes_written,
-             l.node.origin.empty() ? std::string(l.node.op->name())
-                                   : fmt::format("{} {}", l.node.op->name(), l.node.origin)}));
+        bound->labels.push_back(
+            trace->label({std::string(l.candidate.name), "kernel", l.flops(), l.cost.bytes_read + l.cost.bytes_written,
+                          l.node.origin.empty() ? std::string(l.node.op->name())
+                                                : fmt::format("{} {}", l.node.op->name(), l.node.origin)}));
     bound_.push_back(std::move(bound));
   }
   for (const auto& bound : bound_)

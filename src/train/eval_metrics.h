@@ -14,7 +14,8 @@ struct EvalMetric {
   std::string_view targets;  // values of data.target, each between blanks
 };
 
-// input_psnr is no row: it is that of the data, the same in every evaluation. Nor is perplexity, which goes with the loss.
+// input_psnr is no row: it is that of the data, the same in every evaluation. Nor is perplexity, which goes with the
+// loss.
 inline constexpr EvalMetric kEvalMetrics[] = {
     {"loss", false, " class value mask image "},
     {"accuracy", true, " class mask "},

@@ -29,17 +29,17 @@ struct LaunchTime {                // One launch of a step.
   Cost cost;                       // flops as the kernel computes them
 };
 
-struct StepBench {              // A step, measured.
-  double ms_per_step = 0;       // minimum over 3 blocks of the block's mean
-  double gflop = 0;             // of one step, by the ops' cost
-  double gflops = 0;            // achieved, per second
-  double percent_of_peak = 0;   // by what kernels compute
-  int64_t arena_bytes = 0;      // as planned
-  Recomputed recomputed;        // to stay within the budget
-  double peak_rss_mb = 0;       // of the process
-  double start_to_step1_s = 0;  // from the start of the process until the first step begins
-  double start_system_s = 0;    // of it, the kernel's processor time over all threads: pages are made and zeroed
-  double first_step_s = 0;      // caches are cold
+struct StepBench {                   // A step, measured.
+  double ms_per_step = 0;            // minimum over 3 blocks of the block's mean
+  double gflop = 0;                  // of one step, by the ops' cost
+  double gflops = 0;                 // achieved, per second
+  double percent_of_peak = 0;        // by what kernels compute
+  int64_t arena_bytes = 0;           // as planned
+  Recomputed recomputed;             // to stay within the budget
+  double peak_rss_mb = 0;            // of the process
+  double start_to_step1_s = 0;       // from the start of the process until the first step begins
+  double start_system_s = 0;         // of it, the kernel's processor time over all threads: pages are made and zeroed
+  double first_step_s = 0;           // caches are cold
   std::vector<LaunchTime> launches;  // when profiled
 };
 

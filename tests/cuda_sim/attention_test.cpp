@@ -1,9 +1,9 @@
 // Attention in 16 bits and its gradient: one operation graph of cuDNN.
-#include <algorithm>
-
 #include "ops/attention.h"
 
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "backend/cuda/cuda_backend.h"
 #include "plan/plan.h"

@@ -41,8 +41,8 @@ void set_device_memory(int64_t bytes);
 // Blocks along y and z of a grid, 65535 on every card; launches beyond it fail.
 void set_largest_grid(int64_t blocks);
 // Every launch runs twice from the same memory, the second time with the last block and the last work-item first.
-// Group-shared variables hold garbage at the start of each block, from when the launch has written to them. A kernel whose results then differ in a bit lacks a
-// barrier or writes where another work-item reads or writes: a report.
+// Group-shared variables hold garbage at the start of each block, from when the launch has written to them. A kernel
+// whose results then differ in a bit lacks a barrier or writes where another work-item reads or writes: a report.
 void set_order_check(bool on);
 int64_t live_allocations();  // device and pinned
 

@@ -118,11 +118,10 @@ std::string kernel_table(const std::string& text) {
     }
     const std::string call = fmt::format("{}({})", f.name, fmt::join(args, ", "));
     const std::string loop =
-        barriers
-            ? call + ";"
-            : "const unsigned n = sim_runtime->block_size.x;\n  for (unsigned i = 0; i < n; ++i) {\n"
-              "    sim_runtime->thread.x = sim_runtime->reversed ? n - 1 - i : i;\n    " +
-                  call + ";\n  }";
+        barriers ? call + ";"
+                 : "const unsigned n = sim_runtime->block_size.x;\n  for (unsigned i = 0; i < n; ++i) {\n"
+                   "    sim_runtime->thread.x = sim_runtime->reversed ? n - 1 - i : i;\n    " +
+                       call + ";\n  }";
     calls += fmt::format("static __attribute__((no_sanitize(\"thread\"))) void sim_run_{}(void** p) {{\n  {}\n}}\n",
                          f.name, loop);
     rows += fmt::format("  {{\"{0}\", {1}, (unsigned)({2}), {3}, sim_run_{0}}},\n", f.name, args.size(),

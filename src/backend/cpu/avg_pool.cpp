@@ -82,7 +82,8 @@ std::unique_ptr<Kernel> bind(Device& device, const Site& site, const KernelArgs&
         const T* image = x + row / out_h * in_h * in_w * g.channels;
         const WindowRange rows = range_h(row % out_h);
         for (int64_t j = 0; j < out_w; ++j)
-          sum_box(y + (row * out_w + j) * g.channels, image, in_w, g.channels, rows, range_w(j), static_cast<T>(weight));
+          sum_box(y + (row * out_w + j) * g.channels, image, in_w, g.channels, rows, range_w(j),
+                  static_cast<T>(weight));
       });
     });
   };

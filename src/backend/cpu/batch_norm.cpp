@@ -1,6 +1,6 @@
-// batch_norm and batch_norm_grad on x [rows, C]. Statistics come from chunks of rows that stay in cache: the mean of the
-// chunk, then the squares around it; chunks are joined in order in f64 (Chan, Golub and LeVeque, 1979). So x is read
-// once for the statistics and once for y, and large means cost no accuracy.
+// batch_norm and batch_norm_grad on x [rows, C]. Statistics come from chunks of rows that stay in cache: the mean of
+// the chunk, then the squares around it; chunks are joined in order in f64 (Chan, Golub and LeVeque, 1979). So x is
+// read once for the statistics and once for y, and large means cost no accuracy.
 //
 // Vectors run along the flat data. Per-channel values are laid out as patterns that repeat them up to some hundred
 // values, so that few channels are as fast as many.
@@ -54,8 +54,8 @@ void add_grads(float* sum, float* dot, const float* dy, const float* x, const fl
 }
 
 // dx = (dy - mean_dy - (x - mean) * slope) * scale
-void backward(float* dx, const float* dy, const float* x, const float* mean, const float* mean_dy, const float* slope, const float* scale,
-              int64_t n) {
+void backward(float* dx, const float* dy, const float* x, const float* mean, const float* mean_dy, const float* slope,
+              const float* scale, int64_t n) {
   map_row(n, [&](auto at) HWY_ATTR {
     const RowVec centered = hn::Sub(at.load(x), at.load(mean));
     const RowVec inner = hn::NegMulAdd(centered, at.load(slope), hn::Sub(at.load(dy), at.load(mean_dy)));
@@ -88,7 +88,8 @@ struct Layout {
   RowChunks chunks;
 
   explicit Layout(const Shape& x) : channels(x.dim(-1)) {
-    const int64_t repeat = channels * kLanes <= kPattern ? kPattern / (channels * kLanes) * kLanes : std::max<int64_t>(1, kPattern / channels);
+    const int64_t repeat = channels * kLanes <= kPattern ? kPattern / (channels * kLanes) * kLanes
+                                                         : std::max<int64_t>(1, kPattern / channels);
     width = channels * repeat;
     chunks = RowChunks::of(x.numel() / channels, channels, kChunkElements, 32);
   }
@@ -161,9 +162,9 @@ std::unique_ptr<Kernel> bind_forward(Device& device, const Site& site, const Ker
   const HostArgs host(device, args);
   const Layout l(site.in[0].shape);
   const double eps = site.node.get<BatchNormParams>().eps;
-  return host_kernel([=, &pool = host.pool, y = host.y<float>(0), mean_out = host.y<float>(1), var_out = host.y<float>(2),
-                      x = host.x<float>(0), gamma = host.x<float>(1), beta = host.x<float>(2),
-                      space = reinterpret_cast<float*>(host.workspace.data())] {
+  return host_kernel([=, &pool = host.pool, y = host.y<float>(0), mean_out = host.y<float>(1),
+                      var_out = host.y<float>(2), x = host.x<float>(0), gamma = host.x<float>(1),
+                      beta = host.x<float>(2), space = reinterpret_cast<float*>(host.workspace.data())] {
     pool.run(l.chunks.count, [&](int64_t chunk) { chunk_statistics(l, space, x, chunk); });
     float *mean = l.pattern(space, 0), *scale = l.pattern(space, 1), *shift = l.pattern(space, 2);
     pool.run_blocks(l.channels, kColumnsPerTask, [&](int64_t begin, int64_t end) {
@@ -193,7 +194,8 @@ std::unique_ptr<Kernel> bind_grad(Device& device, const Site& site, const Kernel
   return host_kernel([=, &pool = host.pool, dx = host.y<float>(0), dgamma = host.y<float>(1), dbeta = host.y<float>(2),
                       dy = host.x<float>(0), x = host.x<float>(1), gamma = host.x<float>(2), mean_in = host.x<float>(3),
                       var = host.x<float>(4), space = reinterpret_cast<float*>(host.workspace.data())] {
-    float *mean = l.pattern(space, 0), *mean_dy = l.pattern(space, 1), *slope = l.pattern(space, 2), *scale = l.pattern(space, 3);
+    float *mean = l.pattern(space, 0), *mean_dy = l.pattern(space, 1), *slope = l.pattern(space, 2),
+          *scale = l.pattern(space, 3);
     std::copy_n(mean_in, l.channels, mean);
     l.repeat(mean);
     const auto add = &HWY_DYNAMIC_DISPATCH(add_grads);

@@ -22,7 +22,8 @@ std::unique_ptr<Kernel> bind(Device& device, const Site& site, const KernelArgs&
   for (size_t i = 0; i < site.in.size(); ++i) {
     const Shape& s = site.in[i].shape;
     if (s.numel() > 0)
-      parts.push_back({StridedCopy(t, s, dst, s.strides()), host.out[0] + start * dst[static_cast<size_t>(axis)] * size_of(t), host.in[i]});
+      parts.push_back({StridedCopy(t, s, dst, s.strides()),
+                       host.out[0] + start * dst[static_cast<size_t>(axis)] * size_of(t), host.in[i]});
     start += s[axis];
   }
   return host_kernel([parts, &pool = host.pool] {

@@ -1,7 +1,7 @@
 // conv2d, its two gradients, and fused nodes of kind "conv2d": by Winograd where that pays, else on conv_gemm.
-#include <algorithm>
-
 #include "ops/conv2d.h"
+
+#include <algorithm>
 
 #include "backend/cpu/conv_gemm.h"
 #include "backend/cpu/epilogue.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "backend/cpu/conv_gemm_depthwise.h"
 #include "backend/conv_phase.h"
+#include "backend/cpu/conv_gemm_depthwise.h"
 #include "base/checked.h"
 
 namespace lathe::cpu {

@@ -13,8 +13,8 @@ namespace {
 
 constexpr int64_t kMostTaps = 32;
 
-// Pixels beside each other that sum the same taps: y[i] = sum over t of x[offset[t] + i] * w[t][i] for the first, x and y
-// further by their steps for the next; added to y where `add` is set.
+// Pixels beside each other that sum the same taps: y[i] = sum over t of x[offset[t] + i] * w[t][i] for the first, x and
+// y further by their steps for the next; added to y where `add` is set.
 template <class T>
 struct Line {
   T* y = nullptr;
@@ -147,8 +147,8 @@ void sum(const ConvGeometry& s, const Line<T>& l) {
   sum_plain<pass>(s, l);
 }
 
-// Along one axis: result m takes from tap k pixel m * stride + (base + k * step) / divide of the other image, where that
-// is a whole number within its length.
+// Along one axis: result m takes from tap k pixel m * stride + (base + k * step) / divide of the other image, where
+// that is a whole number within its length.
 struct Axis {
   int64_t taps, length, stride, base, step, divide;
 

@@ -12,9 +12,10 @@ namespace {
 
 std::vector<KernelTable::Row> all_rows() {
   std::vector<KernelTable::Row> rows;
-  for (auto* family : {cpu::loop_rows, cpu::matmul_rows, cpu::conv2d_rows, cpu::transpose_rows, cpu::slice_rows, cpu::pad_rows,
-                       cpu::concat_rows, cpu::gather_rows, cpu::iota_rows, cpu::arg_max_rows, cpu::sort_rows, cpu::random_uniform_rows,
-                       cpu::max_pool_rows, cpu::avg_pool_rows, cpu::softmax_rows, cpu::layer_norm_rows, cpu::batch_norm_rows})
+  for (auto* family :
+       {cpu::loop_rows, cpu::matmul_rows, cpu::conv2d_rows, cpu::transpose_rows, cpu::slice_rows, cpu::pad_rows,
+        cpu::concat_rows, cpu::gather_rows, cpu::iota_rows, cpu::arg_max_rows, cpu::sort_rows, cpu::random_uniform_rows,
+        cpu::max_pool_rows, cpu::avg_pool_rows, cpu::softmax_rows, cpu::layer_norm_rows, cpu::batch_norm_rows})
     for (const KernelTable::Row& row : family()) rows.push_back(row);
   for (const KernelTable::Row& row : cpu::widened_rows()) rows.push_back(row);
   return rows;
@@ -44,8 +45,8 @@ class CpuBackend final : public Backend {
   }
 
   std::vector<DeviceInfo> devices() const override {
-    return {{"cpu", fmt::format("{}, {}, {} threads", model_name(), cpu::active_isa(), available_threads()), cpu::usable_memory(),
-             "built in"}};
+    return {{"cpu", fmt::format("{}, {}, {} threads", model_name(), cpu::active_isa(), available_threads()),
+             cpu::usable_memory(), "built in"}};
   }
 
   std::unique_ptr<Device> open(const DeviceOptions& options) const override {

@@ -1,5 +1,5 @@
-// Every sample of every op: the kernel agrees with the op's reference loop, gives the same bits with 1, 2 and 8 threads,
-// on every instruction set, and writes nowhere but to its outputs.
+// Every sample of every op: the kernel agrees with the op's reference loop, gives the same bits with 1, 2 and 8
+// threads, on every instruction set, and writes nowhere but to its outputs.
 #include "backend/cpu/cpu_backend.h"
 
 #include <gtest/gtest.h>
@@ -37,8 +37,10 @@ TEST_P(CpuKernels, AgreesWithReference) {
       const auto want = run_reference(*op, s.params, in);
       ASSERT_EQ(one.out.size(), want.size());
       EXPECT_EQ(one.kernel.find("wrote"), std::string::npos) << one.kernel;
-      for (size_t i = 0; i < want.size(); ++i) EXPECT_LE(tensor_error(one.out[i], want[i]), kTolerance) << one.kernel << ", output " << i;
-      for (int threads : {2, 8}) EXPECT_EQ(run_site(*op, s.params, in, threads).bytes, one.bytes) << threads << " threads";
+      for (size_t i = 0; i < want.size(); ++i)
+        EXPECT_LE(tensor_error(one.out[i], want[i]), kTolerance) << one.kernel << ", output " << i;
+      for (int threads : {2, 8})
+        EXPECT_EQ(run_site(*op, s.params, in, threads).bytes, one.bytes) << threads << " threads";
     }
   }
   EXPECT_GT(ran, 100);

@@ -7,7 +7,8 @@ namespace {
 
 class Finder {
  public:
-  Finder(const Graph& body, std::string_view op) : g_(body), op_(op), def_(definitions(body)), readers_(lathe::readers(body)) {}
+  Finder(const Graph& body, std::string_view op)
+      : g_(body), op_(op), def_(definitions(body)), readers_(lathe::readers(body)) {}
 
   std::optional<Chain> run(std::string* reason, ProductPlace place) {
     Chain c;
@@ -22,7 +23,8 @@ class Finder {
     if (place == ProductPlace::workspace) {
       c.output = -1;
     } else {
-      while (absorb(c, v, done)) {}
+      while (absorb(c, v, done)) {
+      }
       c.output = output_for(v);
       if (c.output < 0) {
         *reason = "no output can hold the product";

@@ -47,9 +47,7 @@ void cut_shared(int64_t rows, int64_t unit, GemmPlan& plan, int64_t& rows_at_a_t
 
 }  // namespace
 
-Cut Cut::even(int64_t total, int64_t step) {
-  return {total, 1, step, ceil_div(total, std::max<int64_t>(step, 1)), 0};
-}
+Cut Cut::even(int64_t total, int64_t step) { return {total, 1, step, ceil_div(total, std::max<int64_t>(step, 1)), 0}; }
 
 Cut Cut::last_longer(int64_t total, int64_t step) {
   return {total, 1, step, std::max<int64_t>(1, total / std::max<int64_t>(step, 1)), 0};

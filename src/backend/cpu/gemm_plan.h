@@ -14,7 +14,8 @@ class Cut {
   static Cut whole(int64_t total) { return even(total, total); }
   // Pieces of `step`, the last one shorter.
   static Cut even(int64_t total, int64_t step);
-  // Pieces of `step`, the last one longer: so pieces of packed B begin where a panel does, however its last panels are cut.
+  // Pieces of `step`, the last one longer: so pieces of packed B begin where a panel does, however its last panels are
+  // cut.
   static Cut last_longer(int64_t total, int64_t step);
   // For tasks that whoever is free takes, none longer than `longest`. Cores are seldom equally fast, so with several
   // threads (`ways`) the long pieces leave work for short ones (about `shortest` or more) at the end.

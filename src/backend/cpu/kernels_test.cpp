@@ -42,7 +42,14 @@ std::vector<Case> cases() {
   const ParamsPtr none = make_params(NoParams{});
   const auto bn = make_params(BatchNormParams{1e-5});
   const PoolParams p2{.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2};
-  const PoolParams p3{.kernel_h = 3, .kernel_w = 3, .stride_h = 2, .stride_w = 2, .pad_top = 1, .pad_bottom = 1, .pad_left = 1, .pad_right = 1};
+  const PoolParams p3{.kernel_h = 3,
+                      .kernel_w = 3,
+                      .stride_h = 2,
+                      .stride_w = 2,
+                      .pad_top = 1,
+                      .pad_bottom = 1,
+                      .pad_left = 1,
+                      .pad_right = 1};
   PoolParams g3 = p3;
   g3.size_h = 19;
   g3.size_w = 23;
@@ -51,7 +58,8 @@ std::vector<Case> cases() {
     const Shape c{s.dim(-1)};
     // A mean far from zero: the difference of squares would lose it.
     out.push_back({&batch_norm_op, bn, {f32(s, 9, 11), f32(c), f32(c)}});
-    out.push_back({&batch_norm_grad_op, bn, {f32(s), f32(s, 1, 3), f32(c, 0.5, 1.5), f32(c, 1.9, 2.1), f32(c, 0.2, 0.5)}});
+    out.push_back(
+        {&batch_norm_grad_op, bn, {f32(s), f32(s, 1, 3), f32(c, 0.5, 1.5), f32(c, 1.9, 2.1), f32(c, 0.2, 0.5)}});
   }
   for (const Shape& s : {Shape{3000, 17}, Shape{130, 1000}, Shape{20, 3001}}) {
     const Shape c{s.dim(-1)}, rows{s[0]};
@@ -79,34 +87,50 @@ std::vector<Case> cases() {
     out.push_back({&max_pool_op, make_params(p2), {typed(DType::f64, {3, 18, 22, c}, -1, 1)}});
   }
   for (DType t : {DType::f16, DType::bf16}) {
-    out.push_back({&matmul_op, make_params(MatmulParams{true, false}), {typed(t, {3, 100, 65}, -1, 1), typed(t, {3, 100, 130}, -1, 1)}});
-    out.push_back({&conv2d_op, make_params(Conv2dParams{.stride_h = 2, .pad_top = 1}), {typed(t, {2, 9, 11, 5}, -1, 1), typed(t, {37, 3, 3, 5}, -1, 1)}});
+    out.push_back({&matmul_op,
+                   make_params(MatmulParams{true, false}),
+                   {typed(t, {3, 100, 65}, -1, 1), typed(t, {3, 100, 130}, -1, 1)}});
+    out.push_back({&conv2d_op,
+                   make_params(Conv2dParams{.stride_h = 2, .pad_top = 1}),
+                   {typed(t, {2, 9, 11, 5}, -1, 1), typed(t, {37, 3, 3, 5}, -1, 1)}});
     out.push_back({&softmax_op, none, {typed(t, {130, 1000}, -20, 20)}});
-    out.push_back({&layer_norm_op, make_params(LayerNormParams{1e-5}), {typed(t, {300, 177}, 4, 6), typed(t, {177}, -1, 1), typed(t, {177}, -1, 1)}});
+    out.push_back({&layer_norm_op,
+                   make_params(LayerNormParams{1e-5}),
+                   {typed(t, {300, 177}, 4, 6), typed(t, {177}, -1, 1), typed(t, {177}, -1, 1)}});
     out.push_back({&batch_norm_op, bn, {typed(t, {2000, 64}, 9, 11), typed(t, {64}, -1, 1), typed(t, {64}, -1, 1)}});
     out.push_back({&max_pool_op, make_params(p3), {typed(t, {5, 19, 23, 6}, -1, 1)}});
     out.push_back({&avg_pool_op, make_params(p3), {typed(t, {5, 19, 23, 6}, -1, 1)}});
-    out.push_back({&scatter_add_op, make_params(ScatterAddParams{50}), {typed(DType::i32, {700}, 0, 49), typed(t, {700, 300}, -1, 1)}});
+    out.push_back({&scatter_add_op,
+                   make_params(ScatterAddParams{50}),
+                   {typed(DType::i32, {700}, 0, 49), typed(t, {700, 300}, -1, 1)}});
   }
   for (DType t : {DType::f32, DType::f64, DType::u8, DType::f16, DType::bf16}) {
     out.push_back({&transpose_op, make_params(TransposeParams{{1, 0}}), {typed(t, {301, 517}, 0, 99)}});
     out.push_back({&transpose_op, make_params(TransposeParams{{0, 3, 1, 2}}), {typed(t, {3, 17, 19, 33}, 0, 99)}});
     out.push_back({&transpose_op, make_params(TransposeParams{{0, 2, 1, 3}}), {typed(t, {3, 50, 8, 33}, 0, 99)}});
     out.push_back({&transpose_op, make_params(TransposeParams{{3, 1, 2, 0}}), {typed(t, {20, 7, 11, 37}, 0, 99)}});
-    out.push_back({&slice_op, make_params(SliceParams{{1, 3, 2}, {40, 33, 50}, {2, 1, 3}}), {typed(t, {90, 50, 200}, 0, 99)}});
-    out.push_back({&pad_op, make_params(PadParams{{1, 0, 3}, {2, 5, 0}, {0, 2, 1}, 7}), {typed(t, {40, 13, 50}, 0, 99)}});
-    out.push_back({&concat_op, make_params(ConcatParams{1}), {typed(t, {30, 700, 3}, 0, 99), typed(t, {30, 2, 3}, 0, 99)}});
+    out.push_back(
+        {&slice_op, make_params(SliceParams{{1, 3, 2}, {40, 33, 50}, {2, 1, 3}}), {typed(t, {90, 50, 200}, 0, 99)}});
+    out.push_back(
+        {&pad_op, make_params(PadParams{{1, 0, 3}, {2, 5, 0}, {0, 2, 1}, 7}), {typed(t, {40, 13, 50}, 0, 99)}});
+    out.push_back(
+        {&concat_op, make_params(ConcatParams{1}), {typed(t, {30, 700, 3}, 0, 99), typed(t, {30, 2, 3}, 0, 99)}});
     out.push_back({&concat_op, make_params(ConcatParams{0}), {typed(t, {50000}, 0, 99), typed(t, {70001}, 0, 99)}});
     out.push_back({&gather_op, none, {typed(t, {500, 65}, 0, 99), typed(DType::i64, {3000}, 0, 499)}});
     out.push_back({&arg_max_op, make_params(ArgMaxParams{1}), {typed(t, {300, 190, 3}, 0, 99)}});
   }
-  out.push_back({&scatter_add_op, make_params(ScatterAddParams{50}), {typed(DType::i32, {700}, 0, 49), f32({700, 300})}});
-  out.push_back({&scatter_add_op, make_params(ScatterAddParams{9}), {typed(DType::i32, {700}, 0, 8), typed(DType::i32, {700}, -9, 9)}});
+  out.push_back(
+      {&scatter_add_op, make_params(ScatterAddParams{50}), {typed(DType::i32, {700}, 0, 49), f32({700, 300})}});
+  out.push_back({&scatter_add_op,
+                 make_params(ScatterAddParams{9}),
+                 {typed(DType::i32, {700}, 0, 8), typed(DType::i32, {700}, -9, 9)}});
   const SampleInput key = typed(DType::i64, {2}, 0, 1e6), index = typed(DType::i64, {7}, 0, 1e9);
   out.push_back({&random_uniform_op, make_params(RandomUniformParams{3, {7, 5003}}), {key, index}});
   out.push_back({&dropout_op, make_params(DropoutParams{0.3, 3}), {f32({7, 50, 101}), key, index}});
   out.push_back({&matmul_op, make_params(MatmulParams{true, false}), {f32({3, 100, 65}), f32({3, 100, 130})}});
-  out.push_back({&matmul_op, make_params(MatmulParams{}), {typed(DType::f64, {33, 50}, -1, 1), typed(DType::f64, {50, 21}, -1, 1)}});
+  out.push_back({&matmul_op,
+                 make_params(MatmulParams{}),
+                 {typed(DType::f64, {33, 50}, -1, 1), typed(DType::f64, {50, 21}, -1, 1)}});
   return out;
 }
 
@@ -127,8 +151,10 @@ void check(const OpDef& op, const ParamsPtr& params, const std::vector<HostTenso
     EXPECT_EQ(one.kernel, kernel);
   }
   for (size_t i = 0; i < want.size(); ++i) {
-    if (is_16bit(want[i].type.dtype)) EXPECT_EQ(check_narrow(one.out[i], want[i]), "") << "output " << i;
-    else EXPECT_LE(tensor_error(one.out[i], want[i]), kTolerance) << "output " << i;
+    if (is_16bit(want[i].type.dtype))
+      EXPECT_EQ(check_narrow(one.out[i], want[i]), "") << "output " << i;
+    else
+      EXPECT_LE(tensor_error(one.out[i], want[i]), kTolerance) << "output " << i;
   }
   // How work is split does not depend on the instruction set: one of them sees both thread counts.
   for (int threads : active_isa() == available_isas()[0] ? std::vector{2, 8} : std::vector{2})
@@ -162,25 +188,31 @@ TEST_P(LargeKernels, FusedChains) {
       {"square", [](Value y, Value, Value) { return y * y; }},
   };
   for (const DType t : {DType::f32, DType::f16, DType::bf16})
-  for (const Tail& tail : tails)
-    for (const bool conv : {false, true})
-      for (const bool both : {false, true}) {
-        if (t != DType::f32 && conv == both) continue;  // half of them are enough
-        SCOPED_TRACE(fmt::format("{} after {} of {}{}", tail.label, conv ? "conv2d" : "matmul", to_string(t), both ? ", product kept" : ""));
-        Builder b("body");
-        const Shape xs = conv ? Shape{2, 9, 11, 5} : Shape{70, 33}, ws = conv ? Shape{37, 3, 3, 5} : Shape{33, 50};
-        const Shape ys = conv ? Shape{2, 9, 11, 37} : Shape{70, 50};
-        const auto input = [&](const Shape& s, const char* name) { return b.input({t, s}, InputKind::batch, name); };
-        const Value x = input(xs, "x"), w = input(ws, "w"), bias = input({ys.dim(-1)}, "bias"), other = input(ys, "other");
-        const Value y = conv ? conv2d(x, w, {.pad_top = 1, .pad_bottom = 1, .pad_left = 1, .pad_right = 1}) : matmul(x, w);
-        const Value z = tail.build(y, bias, other);
-        if (both) b.output(y, OutputKind::result, "y");
-        b.output(z, OutputKind::result, "z");
-        const auto params = make_params(FusedParams{conv ? "conv2d" : "matmul", std::make_shared<const Graph>(b.finish())});
-        const auto in = [&](const Shape& s) { return typed(t, s, -1, 1); };
-        check(fused_op, params, sample_values({"", {in(xs), in(ws), in({ys.dim(-1)}), in(ys)}, params}, 4),
-              t != DType::f32 ? "cpu_widened_chain" : conv ? "cpu_conv_chain" : "cpu_gemm_chain");
-      }
+    for (const Tail& tail : tails)
+      for (const bool conv : {false, true})
+        for (const bool both : {false, true}) {
+          if (t != DType::f32 && conv == both) continue;  // half of them are enough
+          SCOPED_TRACE(fmt::format("{} after {} of {}{}", tail.label, conv ? "conv2d" : "matmul", to_string(t),
+                                   both ? ", product kept" : ""));
+          Builder b("body");
+          const Shape xs = conv ? Shape{2, 9, 11, 5} : Shape{70, 33}, ws = conv ? Shape{37, 3, 3, 5} : Shape{33, 50};
+          const Shape ys = conv ? Shape{2, 9, 11, 37} : Shape{70, 50};
+          const auto input = [&](const Shape& s, const char* name) { return b.input({t, s}, InputKind::batch, name); };
+          const Value x = input(xs, "x"), w = input(ws, "w"), bias = input({ys.dim(-1)}, "bias"),
+                      other = input(ys, "other");
+          const Value y =
+              conv ? conv2d(x, w, {.pad_top = 1, .pad_bottom = 1, .pad_left = 1, .pad_right = 1}) : matmul(x, w);
+          const Value z = tail.build(y, bias, other);
+          if (both) b.output(y, OutputKind::result, "y");
+          b.output(z, OutputKind::result, "z");
+          const auto params =
+              make_params(FusedParams{conv ? "conv2d" : "matmul", std::make_shared<const Graph>(b.finish())});
+          const auto in = [&](const Shape& s) { return typed(t, s, -1, 1); };
+          check(fused_op, params, sample_values({"", {in(xs), in(ws), in({ys.dim(-1)}), in(ys)}, params}, 4),
+                t != DType::f32 ? "cpu_widened_chain"
+                : conv          ? "cpu_conv_chain"
+                                : "cpu_gemm_chain");
+        }
 }
 
 TEST(CpuKernelsNaN, PoolingAndArgMaxFollowTheReference) {

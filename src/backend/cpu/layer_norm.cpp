@@ -1,7 +1,7 @@
 // layer_norm and layer_norm_grad: a row is read from memory once; its later passes find it in cache.
-#include <algorithm>
-
 #include "ops/layer_norm.h"
+
+#include <algorithm>
 
 #include "backend/cpu/families.h"
 #include "backend/cpu/host_kernel.h"
@@ -18,8 +18,8 @@ HWY_BEFORE_NAMESPACE();
 namespace lathe::cpu::HWY_NAMESPACE {
 namespace {
 
-void forward_row(float* y, float* mean_out, float* rstd_out, const float* x, const float* gamma, const float* beta, int64_t n,
-                 double eps) {
+void forward_row(float* y, float* mean_out, float* rstd_out, const float* x, const float* gamma, const float* beta,
+                 int64_t n, double eps) {
   const RowTag d;
   const double mean = sum_row(n, [&](auto at) HWY_ATTR { return at.load(x); }) / static_cast<double>(n);
   const float m = static_cast<float>(mean);
@@ -39,13 +39,14 @@ void forward_row(float* y, float* mean_out, float* rstd_out, const float* x, con
 }
 
 // dx of one row; adds the row's part to dgamma and dbeta.
-void backward_row(float* dx, float* dgamma, float* dbeta, const float* dy, const float* x, const float* gamma, float mean, float rstd,
-                  int64_t n) {
+void backward_row(float* dx, float* dgamma, float* dbeta, const float* dy, const float* x, const float* gamma,
+                  float mean, float rstd, int64_t n) {
   const RowTag d;
   const RowVec m = hn::Set(d, mean), r = hn::Set(d, rstd);
   const auto normal_at = [&](auto at) HWY_ATTR { return hn::Mul(hn::Sub(at.load(x), m), r); };
   const double sum = sum_row(n, [&](auto at) HWY_ATTR { return hn::Mul(at.load(dy), at.load(gamma)); });
-  const double dot = sum_row(n, [&](auto at) HWY_ATTR { return hn::Mul(hn::Mul(at.load(dy), at.load(gamma)), normal_at(at)); });
+  const double dot =
+      sum_row(n, [&](auto at) HWY_ATTR { return hn::Mul(hn::Mul(at.load(dy), at.load(gamma)), normal_at(at)); });
   const RowVec mean_g = hn::Set(d, static_cast<float>(sum / static_cast<double>(n)));
   const RowVec mean_gn = hn::Set(d, static_cast<float>(dot / static_cast<double>(n)));
   map_row(n, [&](auto at) HWY_ATTR {
@@ -93,7 +94,9 @@ RowChunks chunks_of(const Site& site) {
 }
 
 // Partial dgamma and dbeta of every chunk.
-int64_t workspace_grad(const Site& site) { return chunks_of(site).count * site.in[1].shape.dim(-1) * 2 * size_of(DType::f32); }
+int64_t workspace_grad(const Site& site) {
+  return chunks_of(site).count * site.in[1].shape.dim(-1) * 2 * size_of(DType::f32);
+}
 
 std::unique_ptr<Kernel> bind_grad(Device& device, const Site& site, const KernelArgs& args) {
   const HostArgs host(device, args);

@@ -25,7 +25,10 @@ LoopSection tail_of(const LoopProgram& p, DType accumulator) {
       if (reduced) i.dtype = i.from = accumulator;
       out.push_back(i);
       if (reduced)
-        out.push_back({.op = ScalarOp::convert, .a = static_cast<int32_t>(out.size() - 1), .dtype = p.reduce_dtype, .from = accumulator});
+        out.push_back({.op = ScalarOp::convert,
+                       .a = static_cast<int32_t>(out.size() - 1),
+                       .dtype = p.reduce_dtype,
+                       .from = accumulator});
     } else {
       i.a = moved(i.a);
       i.b = moved(i.b);
@@ -41,8 +44,8 @@ LoopSection tail_of(const LoopProgram& p, DType accumulator) {
 
 // The tail is nothing but one store of the reduced value.
 bool is_plain(const LoopSection& tail) {
-  return tail.instrs.size() == 1 && tail.instrs[0].a == kReducedArg && tail.instrs[0].op == ScalarOp::arg && tail.stores.size() == 1 &&
-         tail.stores[0].dtype == tail.instrs[0].dtype;
+  return tail.instrs.size() == 1 && tail.instrs[0].a == kReducedArg && tail.instrs[0].op == ScalarOp::arg &&
+         tail.stores.size() == 1 && tail.stores[0].dtype == tail.instrs[0].dtype;
 }
 
 DType accumulator_of(DType t) { return is_float(t) ? t : DType::i64; }
@@ -104,8 +107,8 @@ void Loop::run(ThreadPool& pool) const {
     return;
   }
   for (size_t i = 0; i < stages_.size(); ++i)
-    run_reduce_stage(pool, stages_[i], i == 0 ? map_.get() : nullptr, i == 0 ? nullptr : results_[i - 1], i == 0 ? first_ : next_,
-                     next_, results_[i]);
+    run_reduce_stage(pool, stages_[i], i == 0 ? map_.get() : nullptr, i == 0 ? nullptr : results_[i - 1],
+                     i == 0 ? first_ : next_, next_, results_[i]);
   if (tail_) run_map(pool, *tail_);
 }
 
@@ -131,7 +134,8 @@ std::vector<KernelTable::Row> loop_rows() {
   const Candidate candidate{"cpu_loop", accepts, workspace, bind};
   std::vector<KernelTable::Row> rows;
   for (const OpDef* op : elementwise_ops()) rows.push_back({op->name(), candidate});
-  for (std::string_view op : {"cast", "broadcast", "full", "reduce_sum", "reduce_max", "fused"}) rows.push_back({op, candidate});
+  for (std::string_view op : {"cast", "broadcast", "full", "reduce_sum", "reduce_max", "fused"})
+    rows.push_back({op, candidate});
   return rows;
 }
 

@@ -18,8 +18,8 @@ constexpr int64_t kLanes = 16;  // a block of a multiple of this has no remainde
 
 // Copies [begin, begin + n) of the domain from an input with the given joined dimensions (innermost stride 0 or 1).
 template <class T>
-void spread_copy(const T* base, std::span<const int64_t> size, std::span<const int64_t> stride, int64_t begin, int64_t n,
-                 T* dst, const LoopSimd& simd) {
+void spread_copy(const T* base, std::span<const int64_t> size, std::span<const int64_t> stride, int64_t begin,
+                 int64_t n, T* dst, const LoopSimd& simd) {
   const int last = static_cast<int>(size.size()) - 1;
   const int64_t run = size[static_cast<size_t>(last)], inner = stride[static_cast<size_t>(last)];
   int64_t coordinate[Shape::kMaxDims];
@@ -33,8 +33,10 @@ void spread_copy(const T* base, std::span<const int64_t> size, std::span<const i
   while (n > 0) {
     const int64_t count = std::min(n, run - pos);
     if (inner == 0) {
-      if constexpr (std::is_same_v<T, uint32_t>) simd.fill(dst, base[at], count);
-      else std::fill_n(dst, count, base[at]);
+      if constexpr (std::is_same_v<T, uint32_t>)
+        simd.fill(dst, base[at], count);
+      else
+        std::fill_n(dst, count, base[at]);
     } else {
       std::memcpy(dst, base + at + pos, static_cast<size_t>(count) * sizeof(T));
     }
@@ -241,7 +243,8 @@ LoopCode::LoopCode(const LoopSection& section, const Shape& domain, int32_t keep
         if (x[n] < 0 || last_use[static_cast<size_t>(x[n])] != v) continue;
         if (std::find(x.begin(), x.begin() + n, x[n]) != x.begin() + n) continue;
         int64_t& slot = slot_of_[static_cast<size_t>(x[n])];
-        if (slot >= 0 && (register_size(instr(x[n]).dtype) == register_size(i.dtype)) == same_size) free.push_back(slot);
+        if (slot >= 0 && (register_size(instr(x[n]).dtype) == register_size(i.dtype)) == same_size)
+          free.push_back(slot);
       }
     };
     release(true);
@@ -294,9 +297,17 @@ const void* LoopCode::spread(const Read& r, int64_t begin, int64_t n, void* dst,
     return dst;
   }
   switch (size_of(r.dtype)) {
-    case 1: spread_copy(reinterpret_cast<const uint8_t*>(r.base), size, stride, begin, n, static_cast<uint8_t*>(dst), *simd_); break;
-    case 4: spread_copy(reinterpret_cast<const uint32_t*>(r.base), size, stride, begin, n, static_cast<uint32_t*>(dst), *simd_); break;
-    default: spread_copy(reinterpret_cast<const uint64_t*>(r.base), size, stride, begin, n, static_cast<uint64_t*>(dst), *simd_); break;
+    case 1:
+      spread_copy(reinterpret_cast<const uint8_t*>(r.base), size, stride, begin, n, static_cast<uint8_t*>(dst), *simd_);
+      break;
+    case 4:
+      spread_copy(reinterpret_cast<const uint32_t*>(r.base), size, stride, begin, n, static_cast<uint32_t*>(dst),
+                  *simd_);
+      break;
+    default:
+      spread_copy(reinterpret_cast<const uint64_t*>(r.base), size, stride, begin, n, static_cast<uint64_t*>(dst),
+                  *simd_);
+      break;
   }
   return dst;
 }
@@ -327,10 +338,14 @@ const void* LoopCode::run(LoopFrame& f, int64_t begin, int64_t n) const {
     s.fn(f.at[s.y], f.at[s.a], s.b < 0 ? nullptr : f.at[s.b], s.c < 0 ? nullptr : f.at[s.c], n);
   for (const Store& s : deferred_) {
     std::byte* dst = s.base + begin * size_of(s.dtype);
-    if (s.dtype == DType::b8) simd_->store_mask(dst, f.at[s.value], nullptr, nullptr, n);
-    else if (s.dtype == DType::f16) simd_->store_f16(dst, f.at[s.value], nullptr, nullptr, n);
-    else if (s.dtype == DType::bf16) simd_->store_bf16(dst, f.at[s.value], nullptr, nullptr, n);
-    else if (dst != f.at[s.value]) std::memmove(dst, f.at[s.value], static_cast<size_t>(n * size_of(s.dtype)));
+    if (s.dtype == DType::b8)
+      simd_->store_mask(dst, f.at[s.value], nullptr, nullptr, n);
+    else if (s.dtype == DType::f16)
+      simd_->store_f16(dst, f.at[s.value], nullptr, nullptr, n);
+    else if (s.dtype == DType::bf16)
+      simd_->store_bf16(dst, f.at[s.value], nullptr, nullptr, n);
+    else if (dst != f.at[s.value])
+      std::memmove(dst, f.at[s.value], static_cast<size_t>(n * size_of(s.dtype)));
   }
   return keep_ >= 0 ? f.at[keep_] : nullptr;
 }

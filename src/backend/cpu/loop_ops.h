@@ -36,7 +36,7 @@ struct LoopSimd {
   LoopFn load_f16, load_bf16;                         // f32 from their bits
   LoopFn store_f16, store_bf16;                       // bits from f32, rounded
   void (*fill)(uint32_t* y, uint32_t value, int64_t n);
-  LoopAccumulate sum, max;                            // of f32
+  LoopAccumulate sum, max;  // of f32
 };
 const LoopSimd& loop_simd();  // of the active instruction set
 

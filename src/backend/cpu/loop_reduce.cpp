@@ -49,8 +49,10 @@ std::vector<ReduceStage> reduce_stages(const Shape& domain, const Ints& axes) {
   for (int d = 0; d < domain.ndim(); ++d) {
     const bool reduced = std::ranges::find(axes, int64_t{d}) != axes.end();
     if (domain[d] == 1) continue;
-    if (!dims.empty() && dims.back().reduced == reduced) dims.back().size *= domain[d];
-    else dims.push_back({domain[d], reduced});
+    if (!dims.empty() && dims.back().reduced == reduced)
+      dims.back().size *= domain[d];
+    else
+      dims.push_back({domain[d], reduced});
   }
   std::vector<ReduceStage> stages;
   while (true) {
@@ -117,7 +119,8 @@ void run_reduce_stage(ThreadPool& pool, const ReduceStage& s, const LoopCode* co
       Source x(code, source, size, frame, block);
       acc.start(result + first * size, last - first);
       for (int64_t u = first; u < last; ++u) {
-        const int64_t begin = u % s.chunks * s.chunk, end = std::min(begin + s.chunk, s.len), row = u / s.chunks * s.len;
+        const int64_t begin = u % s.chunks * s.chunk, end = std::min(begin + s.chunk, s.len),
+                      row = u / s.chunks * s.len;
         for (int64_t i = begin; i < end; i += block) {
           const int64_t n = std::min(block, end - i);
           acc.rows(result + u * size, x.values(row + i, n), 1, n);
@@ -137,7 +140,8 @@ void run_reduce_stage(ThreadPool& pool, const ReduceStage& s, const LoopCode* co
       Source x(code, source, size, frame, rows * s.inner);
       acc.start(result + first * s.inner * size, (last - first) * s.inner);
       for (int64_t u = first; u < last; ++u) {
-        const int64_t begin = u % s.chunks * s.chunk, end = std::min(begin + s.chunk, s.len), base = u / s.chunks * s.len;
+        const int64_t begin = u % s.chunks * s.chunk, end = std::min(begin + s.chunk, s.len),
+                      base = u / s.chunks * s.len;
         for (int64_t r = begin; r < end; r += rows) {
           const int64_t n = std::min(rows, end - r), groups = n / group;
           const std::byte* values = static_cast<const std::byte*>(x.values((base + r) * s.inner, n * s.inner));

@@ -172,9 +172,12 @@ LoopFn find_typed(ScalarOp op) {
 template <LoopReduce kind, class A, class T>
 A combine(A acc, T x) {
   const A v = static_cast<A>(x);
-  if constexpr (kind == LoopReduce::max) return v > acc || v != v ? v : acc;
-  else if constexpr (std::is_integral_v<A>) return static_cast<A>(static_cast<uint64_t>(acc) + static_cast<uint64_t>(v));
-  else return acc + v;
+  if constexpr (kind == LoopReduce::max)
+    return v > acc || v != v ? v : acc;
+  else if constexpr (std::is_integral_v<A>)
+    return static_cast<A>(static_cast<uint64_t>(acc) + static_cast<uint64_t>(v));
+  else
+    return acc + v;
 }
 
 template <LoopReduce kind, class A, class T>

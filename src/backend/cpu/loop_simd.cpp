@@ -17,21 +17,21 @@ using F = hn::ScalableTag<float>;
 using F1 = hn::CappedTag<float, 1>;
 
 // One struct per instruction. Operands come as vectors of f32; masks are f32 vectors of all-zero or all-one lanes.
-#define LATHE_UNARY(Name, expression)                    \
-  struct Name {                                          \
-    template <class D, class V>                          \
-    static HWY_INLINE V call(D d, V a) {                 \
-      (void)d;                                           \
-      return expression;                                 \
-    }                                                    \
+#define LATHE_UNARY(Name, expression)    \
+  struct Name {                          \
+    template <class D, class V>          \
+    static HWY_INLINE V call(D d, V a) { \
+      (void)d;                           \
+      return expression;                 \
+    }                                    \
   };
-#define LATHE_BINARY(Name, expression)                   \
-  struct Name {                                          \
-    template <class D, class V>                          \
-    static HWY_INLINE V call(D d, V a, V b) {            \
-      (void)d;                                           \
-      return expression;                                 \
-    }                                                    \
+#define LATHE_BINARY(Name, expression)        \
+  struct Name {                               \
+    template <class D, class V>               \
+    static HWY_INLINE V call(D d, V a, V b) { \
+      (void)d;                                \
+      return expression;                      \
+    }                                         \
   };
 
 LATHE_BINARY(Add, hn::Add(a, b))
@@ -66,8 +66,8 @@ LATHE_UNARY(MaskToFloat, hn::And(a, hn::Set(d, 1.0f)))
 LATHE_UNARY(FloatToMask, hn::Not(hn::VecFromMask(d, hn::Eq(a, hn::Zero(d)))))
 LATHE_UNARY(IntToFloat, hn::ConvertTo(d, hn::BitCast(hn::RebindToSigned<D>(), a)))
 
-// The bit patterns of base/dtype.h, lane by lane. Highway's own conversions differ in rounding where the instruction set
-// has none.
+// The bit patterns of base/dtype.h, lane by lane. Highway's own conversions differ in rounding where the instruction
+// set has none.
 template <class D>
 using U = hn::RebindToUnsigned<D>;
 
@@ -104,8 +104,10 @@ HWY_INLINE hn::Vec<D> f16_value(D d, VU h) {
   const auto exponent = hn::And(shifted, exponent_mask);
   const auto u = hn::Add(shifted, hn::Set(du, (127u - 15u) << 23));
   const auto large = hn::Add(u, hn::Set(du, (128u - 16u) << 23));
-  const auto tiny = hn::BitCast(du, hn::Sub(hn::BitCast(d, hn::Add(u, hn::Set(du, 1u << 23))), hn::BitCast(d, hn::Set(du, 113u << 23))));
-  const auto out = hn::IfThenElse(hn::Eq(exponent, exponent_mask), large, hn::IfThenElse(hn::Eq(exponent, hn::Zero(du)), tiny, u));
+  const auto tiny = hn::BitCast(
+      du, hn::Sub(hn::BitCast(d, hn::Add(u, hn::Set(du, 1u << 23))), hn::BitCast(d, hn::Set(du, 113u << 23))));
+  const auto out =
+      hn::IfThenElse(hn::Eq(exponent, exponent_mask), large, hn::IfThenElse(hn::Eq(exponent, hn::Zero(du)), tiny, u));
   return hn::BitCast(d, hn::Or(out, hn::ShiftLeft<16>(hn::And(h, hn::Set(du, 0x8000u)))));
 }
 
@@ -123,8 +125,10 @@ void load_16(void* y, const void* a, const void*, const void*, int64_t n) {
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) {
     const auto h = hn::PromoteTo(du, hn::LoadU(d16, x + i));
-    if constexpr (kBf16) hn::StoreU(hn::BitCast(d, hn::ShiftLeft<16>(h)), d, out + i);
-    else hn::StoreU(f16_value(d, h), d, out + i);
+    if constexpr (kBf16)
+      hn::StoreU(hn::BitCast(d, hn::ShiftLeft<16>(h)), d, out + i);
+    else
+      hn::StoreU(f16_value(d, h), d, out + i);
   }
   for (; i < n; ++i) out[i] = kBf16 ? float_of_bf16(x[i]) : float_of_f16(x[i]);
 }
@@ -140,8 +144,10 @@ void store_16(void* y, const void* a, const void*, const void*, int64_t n) {
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) {
     const auto v = hn::LoadU(d, x + i);
-    if constexpr (kBf16) hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, hn::ShiftRight<16>(bf16_bits(d, v)))), d16, out + i);
-    else hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, f16_bits(d, v))), d16, out + i);
+    if constexpr (kBf16)
+      hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, hn::ShiftRight<16>(bf16_bits(d, v)))), d16, out + i);
+    else
+      hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, f16_bits(d, v))), d16, out + i);
   }
   for (; i < n; ++i) out[i] = kBf16 ? bf16_of_float(x[i]) : f16_of_float(x[i]);
 }
@@ -174,7 +180,8 @@ void binary(void* y, const void* a, const void* b, const void*, int64_t n) {
   int64_t i = 0;
 #pragma GCC unroll 4
   for (; i + lanes <= n; i += lanes) hn::StoreU(Op::call(d, hn::LoadU(d, p + i), hn::LoadU(d, q + i)), d, out + i);
-  if (i < n) store_part(Op::call(d, load_part(d, p + i, n - i, 1.0f), load_part(d, q + i, n - i, 1.0f)), d, out + i, n - i);
+  if (i < n)
+    store_part(Op::call(d, load_part(d, p + i, n - i, 1.0f), load_part(d, q + i, n - i, 1.0f)), d, out + i, n - i);
 }
 
 void select(void* y, const void* a, const void* b, const void* c, int64_t n) {
@@ -187,7 +194,8 @@ void select(void* y, const void* a, const void* b, const void* c, int64_t n) {
     hn::StoreU(Select::call(d, hn::LoadU(d, p + i), hn::LoadU(d, q + i), hn::LoadU(d, r + i)), d, out + i);
   if (i < n) {
     const auto mask = load_part(d, p + i, n - i, 0.0f);
-    store_part(Select::call(d, mask, load_part(d, q + i, n - i, 0.0f), load_part(d, r + i, n - i, 0.0f)), d, out + i, n - i);
+    store_part(Select::call(d, mask, load_part(d, q + i, n - i, 0.0f), load_part(d, r + i, n - i, 0.0f)), d, out + i,
+               n - i);
   }
 }
 
@@ -223,8 +231,7 @@ void bytes_to_float(void* y, const void* a, const void*, const void*, int64_t n)
   const uint8_t* x = static_cast<const uint8_t*>(a);
   float* out = static_cast<float*>(y);
   int64_t i = 0;
-  for (; i + lanes <= n; i += lanes)
-    hn::StoreU(hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(d8, x + i))), d, out + i);
+  for (; i + lanes <= n; i += lanes) hn::StoreU(hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(d8, x + i))), d, out + i);
   for (; i < n; ++i) out[i] = static_cast<float>(x[i]);
 }
 
@@ -293,8 +300,10 @@ LoopFn find(ScalarOp op, DType dtype, DType from) {
 
 template <bool kMax, class D, class V>
 HWY_INLINE V combine(D d, V acc, V x) {
-  if constexpr (kMax) return max_nan(d, x, acc);
-  else return hn::Add(acc, x);
+  if constexpr (kMax)
+    return max_nan(d, x, acc);
+  else
+    return hn::Add(acc, x);
 }
 
 template <bool kMax>

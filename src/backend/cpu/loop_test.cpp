@@ -46,19 +46,22 @@ TEST_P(LoopIsa, FunctionsAreAccurate) {
     double lo, hi, tolerance;
   };
   // sin and cos: the error near multiples of pi is that of the three-part reduction.
-  const Case cases[] = {{ScalarOp::exp, -110, 95, 2},    {ScalarOp::log, 1e-6, 1e6, 2},    {ScalarOp::log, 0.9, 1.1, 2},
-                        {ScalarOp::tanh, -12, 12, 3},    {ScalarOp::tanh, -0.01, 0.01, 3}, {ScalarOp::sigmoid, -87, 40, 4},
-                        {ScalarOp::erf, -5, 5, 3},       {ScalarOp::erf, -0.1, 0.1, 3},    {ScalarOp::sqrt, 0, 100, 0.51},
-                        {ScalarOp::rsqrt, 0.01, 100, 2}, {ScalarOp::floor, -100, 100, 0},  {ScalarOp::sin, -1.5, 1.5, 3},
-                        {ScalarOp::cos, -1.5, 1.5, 3}};
+  const Case cases[] = {
+      {ScalarOp::exp, -110, 95, 2},    {ScalarOp::log, 1e-6, 1e6, 2},    {ScalarOp::log, 0.9, 1.1, 2},
+      {ScalarOp::tanh, -12, 12, 3},    {ScalarOp::tanh, -0.01, 0.01, 3}, {ScalarOp::sigmoid, -87, 40, 4},
+      {ScalarOp::erf, -5, 5, 3},       {ScalarOp::erf, -0.1, 0.1, 3},    {ScalarOp::sqrt, 0, 100, 0.51},
+      {ScalarOp::rsqrt, 0.01, 100, 2}, {ScalarOp::floor, -100, 100, 0},  {ScalarOp::sin, -1.5, 1.5, 3},
+      {ScalarOp::cos, -1.5, 1.5, 3}};
   constexpr int64_t kCount = 100003;
   std::vector<float> x(kCount), y(kCount);
   for (const Case& c : cases) {
-    for (int64_t i = 0; i < kCount; ++i) x[static_cast<size_t>(i)] = static_cast<float>(c.lo + (c.hi - c.lo) * static_cast<double>(i) / (kCount - 1));
+    for (int64_t i = 0; i < kCount; ++i)
+      x[static_cast<size_t>(i)] = static_cast<float>(c.lo + (c.hi - c.lo) * static_cast<double>(i) / (kCount - 1));
     find_loop_fn(c.op, DType::f32, DType::f32)(y.data(), x.data(), nullptr, nullptr, kCount);
     double worst = 0;
     for (int64_t i = 0; i < kCount; ++i) {
-      const double e = ulps(y[static_cast<size_t>(i)], apply(c.op, static_cast<double>(x[static_cast<size_t>(i)]), 0, 0));
+      const double e =
+          ulps(y[static_cast<size_t>(i)], apply(c.op, static_cast<double>(x[static_cast<size_t>(i)]), 0, 0));
       worst = std::max(worst, e);
     }
     EXPECT_LE(worst, c.tolerance) << to_string(c.op) << " on [" << c.lo << ", " << c.hi << "]";
@@ -66,17 +69,20 @@ TEST_P(LoopIsa, FunctionsAreAccurate) {
   // Far from zero the absolute error counts.
   for (ScalarOp op : {ScalarOp::sin, ScalarOp::cos})
     for (double range : {100.0, 8000.0, 1e9}) {
-      for (int64_t i = 0; i < kCount; ++i) x[static_cast<size_t>(i)] = static_cast<float>(range * (2.0 * static_cast<double>(i) / kCount - 1));
+      for (int64_t i = 0; i < kCount; ++i)
+        x[static_cast<size_t>(i)] = static_cast<float>(range * (2.0 * static_cast<double>(i) / kCount - 1));
       find_loop_fn(op, DType::f32, DType::f32)(y.data(), x.data(), nullptr, nullptr, kCount);
       double worst = 0;
       for (int64_t i = 0; i < kCount; ++i)
-        worst = std::max(worst, std::abs(static_cast<double>(y[static_cast<size_t>(i)]) - apply(op, static_cast<double>(x[static_cast<size_t>(i)]), 0, 0)));
+        worst = std::max(worst, std::abs(static_cast<double>(y[static_cast<size_t>(i)]) -
+                                         apply(op, static_cast<double>(x[static_cast<size_t>(i)]), 0, 0)));
       EXPECT_LE(worst, 4e-7) << to_string(op) << " within " << range;
     }
 }
 
 TEST_P(LoopIsa, SpecialValuesFollowTheDefinition) {
-  const float specials[] = {0.0f, -0.0f, 1.0f, -1.0f, 0.5f, 3e38f, -3e38f, INFINITY, -INFINITY, NAN, 100.0f, -100.0f, 1e-30f};
+  const float specials[] = {0.0f,     -0.0f,     1.0f, -1.0f,  0.5f,    3e38f, -3e38f,
+                            INFINITY, -INFINITY, NAN,  100.0f, -100.0f, 1e-30f};
   std::vector<float> a, b;
   for (float p : specials)
     for (float q : specials) {
@@ -88,15 +94,19 @@ TEST_P(LoopIsa, SpecialValuesFollowTheDefinition) {
   std::vector<uint32_t> mask(a.size());
   for (int k = static_cast<int>(ScalarOp::add); k < static_cast<int>(ScalarOp::convert); ++k) {
     const ScalarOp op = static_cast<ScalarOp>(k);
-    if (op == ScalarOp::select || op == ScalarOp::logical_and || op == ScalarOp::logical_or || op == ScalarOp::logical_not) continue;
+    if (op == ScalarOp::select || op == ScalarOp::logical_and || op == ScalarOp::logical_or ||
+        op == ScalarOp::logical_not)
+      continue;
     const bool compares = op == ScalarOp::eq || op == ScalarOp::lt || op == ScalarOp::le || op == ScalarOp::is_finite;
     const LoopFn fn = find_loop_fn(op, compares ? DType::b8 : DType::f32, DType::f32);
     ASSERT_NE(fn, nullptr) << to_string(op);
     fn(compares ? static_cast<void*>(mask.data()) : y.data(), a.data(), b.data(), nullptr, n);
     for (size_t i = 0; i < a.size(); ++i) {
       const double want = apply(op, static_cast<double>(a[i]), static_cast<double>(b[i]), 0);
-      if (compares) EXPECT_EQ(mask[i], want != 0 ? ~0u : 0u) << to_string(op) << " " << a[i] << " " << b[i];
-      else EXPECT_LE(ulps(y[i], want), 4) << to_string(op) << " " << a[i] << " " << b[i] << " gave " << y[i];
+      if (compares)
+        EXPECT_EQ(mask[i], want != 0 ? ~0u : 0u) << to_string(op) << " " << a[i] << " " << b[i];
+      else
+        EXPECT_LE(ulps(y[i], want), 4) << to_string(op) << " " << a[i] << " " << b[i] << " gave " << y[i];
     }
   }
 }
@@ -129,7 +139,9 @@ class RandomProgram {
       HostTensor h{type, {}};
       for (int64_t i = 0; i < type.numel(); ++i) {
         const double u = rng_.uniform(next_++);
-        h.data.push_back(t == DType::b8 ? (u < 0.5 ? 0.0 : 1.0) : t == DType::f32 ? round_to(t, 0.5 + u) : std::floor(u * 9));
+        h.data.push_back(t == DType::b8    ? (u < 0.5 ? 0.0 : 1.0)
+                         : t == DType::f32 ? round_to(t, 0.5 + u)
+                                           : std::floor(u * 9));
       }
       p.in.push_back(h);
       return broadcast_to(b.input(type, InputKind::batch, "x" + std::to_string(p.in.size())), domain_);
@@ -206,13 +218,15 @@ void check(const OpDef& op, const Program& p, const std::vector<int>& alias = {}
     if (want[i].type.dtype == DType::i32) {
       // A rounding just below a whole number may truncate to the one below.
       double worst = 0;
-      for (size_t k = 0; k < want[i].data.size(); ++k) worst = std::max(worst, std::abs(want[i].data[k] - one.out[i].data[k]));
+      for (size_t k = 0; k < want[i].data.size(); ++k)
+        worst = std::max(worst, std::abs(want[i].data[k] - one.out[i].data[k]));
       EXPECT_LE(worst, 1);
     } else {
       EXPECT_LE(tensor_error(one.out[i], want[i]), kTolerance) << "output " << i;
     }
   }
-  for (int threads : {2, 8}) EXPECT_EQ(run_site(op, p.params, p.in, threads, alias).bytes, one.bytes) << threads << " threads";
+  for (int threads : {2, 8})
+    EXPECT_EQ(run_site(op, p.params, p.in, threads, alias).bytes, one.bytes) << threads << " threads";
 }
 
 TEST_P(LoopIsa, RandomProgramsAgreeWithTheInterpreter) {
@@ -234,9 +248,10 @@ TEST_P(LoopIsa, LargeReductionsAreAccurateAndRepeatable) {
     Shape shape;
     Ints axes;
   };
-  const Case cases[] = {{{1000003}, {0}},         {{7, 70001}, {1}},    {{70001, 7}, {0}},        {{5000, 65}, {0}},
-                        {{1500, 1100}, {0}},      {{40, 5000}, {0}},    {{13, 300, 129}, {1}},    {{13, 300, 129}, {0, 2}},
-                        {{64, 17, 3, 40}, {0, 2}}, {{100, 1000}, {0, 1}}, {{3000, 4, 1, 3}, {0, 2}}, {{200000, 2}, {1}}};
+  const Case cases[] = {{{1000003}, {0}},      {{7, 70001}, {1}},         {{70001, 7}, {0}},
+                        {{5000, 65}, {0}},     {{1500, 1100}, {0}},       {{40, 5000}, {0}},
+                        {{13, 300, 129}, {1}}, {{13, 300, 129}, {0, 2}},  {{64, 17, 3, 40}, {0, 2}},
+                        {{100, 1000}, {0, 1}}, {{3000, 4, 1, 3}, {0, 2}}, {{200000, 2}, {1}}};
   for (const Case& c : cases)
     for (const OpDef* op : {&reduce_sum_op, &reduce_max_op}) {
       SCOPED_TRACE(fmt::format("{} {} over [{}]", op->name(), to_string(c.shape), fmt::join(c.axes, ", ")));
@@ -246,7 +261,8 @@ TEST_P(LoopIsa, LargeReductionsAreAccurateAndRepeatable) {
       const auto want = run_reference(*op, s.params, in);
       const SiteResult one = run_site(*op, s.params, in, 1);
       EXPECT_LE(tensor_error(one.out[0], want[0]), op == &reduce_max_op ? 0 : 1e-6);
-      for (int threads : {2, 8}) EXPECT_EQ(run_site(*op, s.params, in, threads).bytes, one.bytes) << threads << " threads";
+      for (int threads : {2, 8})
+        EXPECT_EQ(run_site(*op, s.params, in, threads).bytes, one.bytes) << threads << " threads";
     }
 }
 
@@ -281,7 +297,8 @@ TEST_P(LoopIsa, SixteenBitsAreThoseOfDType) {
     std::vector<float> rounded(values.size());
     const auto n = static_cast<int64_t>(values.size());
     (f16 ? simd.store_f16 : simd.store_bf16)(stored.data(), values.data(), nullptr, nullptr, n);
-    find_loop_fn(f16 ? ScalarOp::round_f16 : ScalarOp::round_bf16, DType::f32, DType::f32)(rounded.data(), values.data(), nullptr, nullptr, n);
+    find_loop_fn(f16 ? ScalarOp::round_f16 : ScalarOp::round_bf16, DType::f32, DType::f32)(
+        rounded.data(), values.data(), nullptr, nullptr, n);
     for (size_t i = 0; i < values.size(); ++i) {
       const uint16_t want = f16 ? f16_of_float(values[i]) : bf16_of_float(values[i]);
       ASSERT_EQ(stored[i], want) << values[i];
@@ -298,8 +315,10 @@ TEST_P(LoopIsa, SixteenBitLoops) {
       if (row.in == ElementwiseRow::In::boolean) continue;
       Sample s{"", {}, make_params(NoParams{})};
       for (int i = 0; i < row.arity; ++i) {
-        if (row.in == ElementwiseRow::In::choice && i == 0) s.inputs.push_back({{DType::b8, {3, 701}}, 0, 1});
-        else s.inputs.push_back({{t, {3, 701}}, row.lo, row.hi});
+        if (row.in == ElementwiseRow::In::choice && i == 0)
+          s.inputs.push_back({{DType::b8, {3, 701}}, 0, 1});
+        else
+          s.inputs.push_back({{t, {3, 701}}, row.lo, row.hi});
       }
       const auto in = sample_values(s, 3);
       const SiteResult got = run_site(*op, s.params, in, 2);
@@ -311,11 +330,13 @@ TEST_P(LoopIsa, SixteenBitLoops) {
         // More values than the type can count: an accumulator of 16 bits would stop growing.
         const Sample s{"", {{{t, {30, 5000}}, 0.5, 1.5}}, make_params(ReduceParams{axes, true})};
         const auto in = sample_values(s, 3);
-        EXPECT_EQ(check_narrow(run_site(*op, s.params, in, 2).out[0], run_reference(*op, s.params, in)[0]), "") << op->name();
+        EXPECT_EQ(check_narrow(run_site(*op, s.params, in, 2).out[0], run_reference(*op, s.params, in)[0]), "")
+            << op->name();
       }
     Builder b("body");
     const Value x = b.input({t, {40, 900}}, InputKind::batch, "x"), row = b.input({t, {900}}, InputKind::batch, "row");
-    const Value column = b.input({t, {40, 1}}, InputKind::batch, "column"), wide = b.input({DType::f32, {40, 900}}, InputKind::batch, "wide");
+    const Value column = b.input({t, {40, 1}}, InputKind::batch, "column"),
+                wide = b.input({DType::f32, {40, 900}}, InputKind::batch, "wide");
     const Value y = (x * row + column) * x;
     b.output(y, OutputKind::result, "y");
     b.output(cast(cast(y, DType::f32) + wide, t), OutputKind::result, "z");
@@ -323,7 +344,8 @@ TEST_P(LoopIsa, SixteenBitLoops) {
     const auto params = make_params(FusedParams{"loop", std::make_shared<const Graph>(b.finish())});
     const Sample s{"", {{{t, {40, 900}}}, {{t, {900}}}, {{t, {40, 1}}}, {{DType::f32, {40, 900}}}}, params};
     const auto in = sample_values(s, 5);
-    for (const std::vector<int>& alias : {std::vector<int>{}, std::vector<int>{0, -1, -1}, std::vector<int>{-1, 0, -1}}) {
+    for (const std::vector<int>& alias :
+         {std::vector<int>{}, std::vector<int>{0, -1, -1}, std::vector<int>{-1, 0, -1}}) {
       const SiteResult got = run_site(fused_op, params, in, 2, alias);
       ASSERT_EQ(got.kernel, "cpu_loop") << got.declined;
       const auto want = run_reference(fused_op, params, in);
@@ -340,8 +362,10 @@ TEST(Loop, OtherTypes) {
       SCOPED_TRACE(fmt::format("{} of {}", op->name(), to_string(t)));
       Sample s{"", {}, make_params(NoParams{})};
       for (int i = 0; i < row.arity; ++i) {
-        if (row.in == ElementwiseRow::In::choice && i == 0) s.inputs.push_back({{DType::b8, {3, 700}}, 0, 1});
-        else s.inputs.push_back({{t, {3, 700}}, is_float(t) ? row.lo : t == DType::u8 ? 0 : -9, is_float(t) ? row.hi : 9});
+        if (row.in == ElementwiseRow::In::choice && i == 0)
+          s.inputs.push_back({{DType::b8, {3, 700}}, 0, 1});
+        else
+          s.inputs.push_back({{t, {3, 700}}, is_float(t) ? row.lo : t == DType::u8 ? 0 : -9, is_float(t) ? row.hi : 9});
       }
       const auto in = sample_values(s, 3);
       const SiteResult got = run_site(*op, s.params, in, 2);
@@ -358,7 +382,9 @@ TEST(Loop, OtherTypes) {
       }
   for (DType from : kAllDTypes)
     for (DType to : kAllDTypes) {
-      Sample s{"", {{{from, {1500}}, is_float(from) ? -300.0 : 0.0, from == DType::b8 ? 1.0 : 250.0}}, make_params(CastParams{to})};
+      Sample s{"",
+               {{{from, {1500}}, is_float(from) ? -300.0 : 0.0, from == DType::b8 ? 1.0 : 250.0}},
+               make_params(CastParams{to})};
       auto in = sample_values(s, 3);
       if (is_float(from)) {
         in[0].data[0] = NAN;
@@ -374,14 +400,17 @@ TEST(Loop, OtherTypes) {
 Program momentum(int64_t n) {
   Builder b("body");
   const TensorType t{DType::f32, {n}};
-  const Value p = b.input(t, InputKind::batch, "p"), m = b.input(t, InputKind::batch, "m"), g = b.input(t, InputKind::batch, "g");
+  const Value p = b.input(t, InputKind::batch, "p"), m = b.input(t, InputKind::batch, "m"),
+              g = b.input(t, InputKind::batch, "g");
   const Value rate = b.input({DType::f32, {}}, InputKind::batch, "rate");
   const Value next = m * 0.9 + g;
   const Value moved = p - next * rate - m * 0.01;  // reads the old m after the new one is known
   b.output(next, OutputKind::result, "m");
   b.output(moved, OutputKind::result, "p");
   b.output(maximum(p, m), OutputKind::result, "x");
-  Sample s{"", {{t}, {t}, {t}, {{DType::f32, {}}}}, make_params(FusedParams{"loop", std::make_shared<const Graph>(b.finish())})};
+  Sample s{"",
+           {{t}, {t}, {t}, {{DType::f32, {}}}},
+           make_params(FusedParams{"loop", std::make_shared<const Graph>(b.finish())})};
   return {s.params, sample_values(s, 9)};
 }
 
@@ -421,7 +450,8 @@ TEST(Loop, RefusesWhatDoesNotFit) {
   Value sum = x[0];
   for (size_t i = 1; i < x.size(); ++i) sum = sum + x[i] * x[0];
   b.output(sum, OutputKind::result, "y");
-  const Sample s{"", std::vector<SampleInput>(300, SampleInput{t}), make_params(FusedParams{"loop", std::make_shared<const Graph>(b.finish())})};
+  const Sample s{"", std::vector<SampleInput>(300, SampleInput{t}),
+                 make_params(FusedParams{"loop", std::make_shared<const Graph>(b.finish())})};
   const SiteResult r = run_site(fused_op, s.params, sample_values(s, 1), 1);
   EXPECT_EQ(r.kernel, "");
   EXPECT_NE(r.declined.find("instructions"), std::string::npos) << r.declined;

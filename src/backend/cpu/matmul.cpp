@@ -1,12 +1,12 @@
+#include "ops/matmul.h"
+
 #include <algorithm>
 
-#include "backend/cpu/families.h"
-
 #include "backend/cpu/epilogue.h"
+#include "backend/cpu/families.h"
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/host_kernel.h"
 #include "base/checked.h"
-#include "ops/matmul.h"
 
 namespace lathe::cpu {
 namespace {
@@ -93,7 +93,8 @@ std::unique_ptr<Kernel> bind_fused(Device& device, const Site& site, const Kerne
     auto g = gemm_args<T>(c.head_in, c.head.get<MatmulParams>(), host.in[static_cast<size_t>(c.inputs[0])],
                           host.in[static_cast<size_t>(c.inputs[1])], product);
     g.epilogue = chain_epilogue<T>(c, host.in);
-    g.workspace = host.workspace.first(static_cast<size_t>(std::min<int64_t>(bytes, static_cast<int64_t>(host.workspace.size()))));
+    g.workspace = host.workspace.first(
+        static_cast<size_t>(std::min<int64_t>(bytes, static_cast<int64_t>(host.workspace.size()))));
     return host_kernel([g, loop, &pool = host.pool] {
       gemm(pool, g);
       if (loop) loop->run(pool);
@@ -104,7 +105,8 @@ std::unique_ptr<Kernel> bind_fused(Device& device, const Site& site, const Kerne
 }  // namespace
 
 std::vector<KernelTable::Row> matmul_rows() {
-  return {{"matmul", {"cpu_gemm", accepts, workspace, bind}}, {"fused", {"cpu_gemm_chain", accepts_fused, workspace_fused, bind_fused}}};
+  return {{"matmul", {"cpu_gemm", accepts, workspace, bind}},
+          {"fused", {"cpu_gemm_chain", accepts_fused, workspace_fused, bind_fused}}};
 }
 
 }  // namespace lathe::cpu

@@ -195,8 +195,12 @@ HWY_EXPORT(backward_f64);
 
 constexpr int64_t kChannelStrip = 64;
 
-void forward(const PoolGeometry& g, float* y, const float* x, int64_t oh) { HWY_DYNAMIC_DISPATCH(forward_f32)(g, y, x, oh); }
-void forward(const PoolGeometry& g, double* y, const double* x, int64_t oh) { HWY_DYNAMIC_DISPATCH(forward_f64)(g, y, x, oh); }
+void forward(const PoolGeometry& g, float* y, const float* x, int64_t oh) {
+  HWY_DYNAMIC_DISPATCH(forward_f32)(g, y, x, oh);
+}
+void forward(const PoolGeometry& g, double* y, const double* x, int64_t oh) {
+  HWY_DYNAMIC_DISPATCH(forward_f64)(g, y, x, oh);
+}
 void pick(const PoolGeometry& g, float* y, const float* t, const float* x, int64_t oh) {
   HWY_DYNAMIC_DISPATCH(pick_f32)(g, y, t, x, oh);
 }
@@ -222,7 +226,8 @@ std::unique_ptr<Kernel> bind_forward(Device& device, const Site& site, const Ker
   return dispatch_float(site.in[0].dtype, [&](auto t) {
     using T = decltype(t);
     return host_kernel([=, &pool = host.pool, y = host.y<T>(), x = host.x<T>(0)] {
-      pool.run(g.batch * g.out_h, [&](int64_t row) { forward(g, y + row / g.out_h * out, x + row / g.out_h * in, row % g.out_h); });
+      pool.run(g.batch * g.out_h,
+               [&](int64_t row) { forward(g, y + row / g.out_h * out, x + row / g.out_h * in, row % g.out_h); });
     });
   });
 }
@@ -245,7 +250,8 @@ std::unique_ptr<Kernel> bind_pick(Device& device, const Site& site, const Kernel
 std::unique_ptr<Kernel> bind_backward(Device& device, const Site& site, const KernelArgs& args) {
   const HostArgs host(device, args);
   const PoolGeometry g = pool_geometry("max_pool_grad", site.in[1].shape, site.node.get<PoolParams>());
-  const int64_t in = g.in_h * g.in_w * g.channels, out = g.out_h * g.out_w * g.channels, strips = ceil_div(g.channels, kChannelStrip);
+  const int64_t in = g.in_h * g.in_w * g.channels, out = g.out_h * g.out_w * g.channels,
+                strips = ceil_div(g.channels, kChannelStrip);
   return dispatch_float(site.in[0].dtype, [&](auto t) {
     using T = decltype(t);
     return host_kernel([=, &pool = host.pool, dx = host.y<T>(), dy = host.x<T>(0), x = host.x<T>(1)] {

@@ -16,12 +16,14 @@ constexpr int64_t kBlocksPerTask = 8;
 
 // Calls f(key, sample, begin, count) for pieces of every sample's n numbers.
 template <class F>
-void for_each_piece(ThreadPool& pool, int64_t samples, int64_t n, const int64_t* key, const int64_t* index, uint32_t stream, F&& f) {
+void for_each_piece(ThreadPool& pool, int64_t samples, int64_t n, const int64_t* key, const int64_t* index,
+                    uint32_t stream, F&& f) {
   const int64_t pieces = ceil_div(n, kUniformBlock);
   pool.run_blocks(samples * pieces, kBlocksPerTask, [&](int64_t first, int64_t last) {
     for (int64_t u = first; u < last; ++u) {
       const int64_t b = u / pieces, begin = u % pieces * kUniformBlock;
-      const UniformKey k = uniform_key(static_cast<uint64_t>(key[0]), stream, static_cast<uint32_t>(key[1]), static_cast<uint32_t>(index[b]));
+      const UniformKey k = uniform_key(static_cast<uint64_t>(key[0]), stream, static_cast<uint32_t>(key[1]),
+                                       static_cast<uint32_t>(index[b]));
       f(k, b, begin, std::min(kUniformBlock, n - begin));
     }
   });
@@ -34,7 +36,9 @@ std::unique_ptr<Kernel> bind_uniform(Device& device, const Site& site, const Ker
   const uint32_t stream = static_cast<uint32_t>(site.node.get<RandomUniformParams>().stream);
   return host_kernel([=, &pool = host.pool, y = host.y<float>(), key = host.x<int64_t>(0), index = host.x<int64_t>(1)] {
     for_each_piece(pool, samples, n, key, index, stream,
-                   [&](const UniformKey& k, int64_t b, int64_t begin, int64_t count) { fill_uniform(k, y + b * n + begin, begin, count); });
+                   [&](const UniformKey& k, int64_t b, int64_t begin, int64_t count) {
+                     fill_uniform(k, y + b * n + begin, begin, count);
+                   });
   });
 }
 
@@ -50,10 +54,12 @@ std::unique_ptr<Kernel> bind_dropout(Device& device, const Site& site, const Ker
   const int64_t samples = site.out[0].shape[0], n = site.out[0].numel() / samples;
   const float rate = static_cast<float>(p.rate), scale = static_cast<float>(1 / (1 - p.rate));
   const uint32_t stream = static_cast<uint32_t>(p.stream);
-  return host_kernel([=, &pool = host.pool, y = host.y<float>(), x = host.x<float>(0), key = host.x<int64_t>(1), index = host.x<int64_t>(2)] {
-    for_each_piece(pool, samples, n, key, index, stream, [&](const UniformKey& k, int64_t b, int64_t begin, int64_t count) {
-      drop_uniform(k, y + b * n + begin, x + b * n + begin, begin, count, rate, scale);
-    });
+  return host_kernel([=, &pool = host.pool, y = host.y<float>(), x = host.x<float>(0), key = host.x<int64_t>(1),
+                      index = host.x<int64_t>(2)] {
+    for_each_piece(pool, samples, n, key, index, stream,
+                   [&](const UniformKey& k, int64_t b, int64_t begin, int64_t count) {
+                     drop_uniform(k, y + b * n + begin, x + b * n + begin, begin, count, rate, scale);
+                   });
   });
 }
 

@@ -89,7 +89,9 @@ namespace lathe::cpu {
 HWY_EXPORT(fill);
 HWY_EXPORT(drop);
 
-void fill_uniform(const UniformKey& k, float* y, int64_t begin, int64_t n) { HWY_DYNAMIC_DISPATCH(fill)(k, y, begin, n); }
+void fill_uniform(const UniformKey& k, float* y, int64_t begin, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(fill)(k, y, begin, n);
+}
 void drop_uniform(const UniformKey& k, float* y, const float* x, int64_t begin, int64_t n, float rate, float scale) {
   HWY_DYNAMIC_DISPATCH(drop)(k, y, x, begin, n, rate, scale);
 }

@@ -20,7 +20,8 @@ namespace lathe::cpu {
 inline void pack(std::byte* dst, const HostTensor& t) {
   dispatch(t.type.dtype, [&](auto v) {
     using T = decltype(v);
-    for (size_t i = 0; i < t.data.size(); ++i) reinterpret_cast<T*>(dst)[i] = static_cast<T>(round_to(t.type.dtype, t.data[i]));
+    for (size_t i = 0; i < t.data.size(); ++i)
+      reinterpret_cast<T*>(dst)[i] = static_cast<T>(round_to(t.type.dtype, t.data[i]));
   });
 }
 
@@ -28,7 +29,8 @@ inline HostTensor unpack(const TensorType& type, const std::byte* src) {
   HostTensor t{type, {}};
   dispatch(type.dtype, [&](auto v) {
     using T = decltype(v);
-    for (int64_t i = 0; i < type.numel(); ++i) t.data.push_back(static_cast<double>(reinterpret_cast<const T*>(src)[i]));
+    for (int64_t i = 0; i < type.numel(); ++i)
+      t.data.push_back(static_cast<double>(reinterpret_cast<const T*>(src)[i]));
   });
   return t;
 }
@@ -43,8 +45,10 @@ inline std::vector<HostTensor> sample_values(const Sample& s, uint64_t seed) {
     for (int64_t i = 0; i < in.type.numel(); ++i) {
       const double u = rng.uniform(static_cast<uint64_t>(i));
       double v = in.lo + (in.hi - in.lo) * u;
-      if (!is_float(in.type.dtype)) v = std::min(in.hi, std::floor(in.lo + (in.hi - in.lo + 1) * u));
-      else if (std::abs(v) < in.gap) v = v < 0 ? -in.gap : in.gap;
+      if (!is_float(in.type.dtype))
+        v = std::min(in.hi, std::floor(in.lo + (in.hi - in.lo + 1) * u));
+      else if (std::abs(v) < in.gap)
+        v = v < 0 ? -in.gap : in.gap;
       t.data.push_back(round_to(in.type.dtype, v));
     }
     out.push_back(std::move(t));
@@ -60,13 +64,14 @@ inline Node make_node(const OpDef& op, ParamsPtr params) {
 }
 
 struct SiteResult {
-  std::string kernel;                 // that ran; empty: none accepted
-  std::string declined;               // reasons of those that did not
+  std::string kernel;    // that ran; empty: none accepted
+  std::string declined;  // reasons of those that did not
   std::vector<HostTensor> out;
-  std::vector<std::byte> bytes;       // of all outputs, for comparing bits
+  std::vector<std::byte> bytes;  // of all outputs, for comparing bits
 };
 
-// Binds the first kernel that accepts and runs it `runs` times. `alias[i]` >= 0 puts output i in the place of that input.
+// Binds the first kernel that accepts and runs it `runs` times. `alias[i]` >= 0 puts output i in the place of that
+// input.
 inline SiteResult run_site(const OpDef& op, ParamsPtr params, const std::vector<HostTensor>& in, int threads,
                            const std::vector<int>& alias = {}) {
   const Backend& backend = cpu_backend();
@@ -93,7 +98,8 @@ inline SiteResult run_site(const OpDef& op, ParamsPtr params, const std::vector<
     };
     for (const TensorType& t : site.in) args.in.push_back(place(t.bytes()));
     for (size_t i = 0; i < site.out.size(); ++i)
-      args.out.push_back(i < alias.size() && alias[i] >= 0 ? args.in[static_cast<size_t>(alias[i])] : place(site.out[i].bytes()));
+      args.out.push_back(i < alias.size() && alias[i] >= 0 ? args.in[static_cast<size_t>(alias[i])]
+                                                           : place(site.out[i].bytes()));
     args.workspace = place(row.candidate.workspace ? row.candidate.workspace(site) : 0);
     flush_denormals();  // as the executor does
     auto device = backend.open(options);
@@ -156,7 +162,8 @@ inline std::string check_narrow(const HostTensor& got, const HostTensor& want) {
   if (!(got.type == want.type)) return "another type";
   size_t wrong = 0;
   const double unit = want.type.dtype == DType::f16 ? 1e-3 : 8e-3;
-  for (size_t i = 0; i < want.data.size(); ++i) wrong += got.data[i] != want.data[i] && !(std::isnan(got.data[i]) && std::isnan(want.data[i]));
+  for (size_t i = 0; i < want.data.size(); ++i)
+    wrong += got.data[i] != want.data[i] && !(std::isnan(got.data[i]) && std::isnan(want.data[i]));
   if (const double e = tensor_error(got, want); e > unit) return fmt::format("error {:.3g}", e);
   if (wrong > 1 + want.data.size() / 25) return fmt::format("{} of {} values differ", wrong, want.data.size());
   return "";

@@ -19,7 +19,8 @@ std::unique_ptr<Kernel> bind(Device& device, const Site& site, const KernelArgs&
   }
   const DType t = site.out[0].dtype;
   const StridedCopy copy(t, site.out[0].shape, site.out[0].shape.strides(), src);
-  return host_kernel([copy, &pool = host.pool, y = host.out[0], x = host.in[0] + start * size_of(t)] { copy.run(pool, y, x); });
+  return host_kernel(
+      [copy, &pool = host.pool, y = host.out[0], x = host.in[0] + start * size_of(t)] { copy.run(pool, y, x); });
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // softmax, log_softmax, cross_entropy and their gradients: row by row, everything after the first read from cache.
-#include <algorithm>
-
 #include "ops/softmax.h"
+
+#include <algorithm>
 
 #include "backend/cpu/families.h"
 #include "backend/cpu/host_kernel.h"
@@ -39,7 +39,8 @@ void softmax_row(float* y, const float* x, int64_t n) {
 void log_softmax_row(float* y, const float* x, int64_t n) {
   const RowTag d;
   const float top = max_f32(x, n), log_sum = static_cast<float>(std::log(exp_sum(x, n, top)));
-  map_row(n, [&](auto at) HWY_ATTR { at.store(hn::Sub(hn::Sub(at.load(x), hn::Set(d, top)), hn::Set(d, log_sum)), y); });
+  map_row(n,
+          [&](auto at) HWY_ATTR { at.store(hn::Sub(hn::Sub(at.load(x), hn::Set(d, top)), hn::Set(d, log_sum)), y); });
 }
 
 void softmax_grad_row(float* dx, const float* dy, const float* y, int64_t n) {
@@ -51,8 +52,8 @@ void softmax_grad_row(float* dx, const float* dy, const float* y, int64_t n) {
 void log_softmax_grad_row(float* dx, const float* dy, const float* y, int64_t n) {
   const RowTag d;
   const float sum = static_cast<float>(sum_row(n, [&](auto at) HWY_ATTR { return at.load(dy); }));
-  map_row(n, [&](auto at)
-                 HWY_ATTR { at.store(hn::NegMulAdd(exp_f32(d, at.load(y)), hn::Set(d, sum), at.load(dy)), dx); });
+  map_row(n,
+          [&](auto at) HWY_ATTR { at.store(hn::NegMulAdd(exp_f32(d, at.load(y)), hn::Set(d, sum), at.load(dy)), dx); });
 }
 
 float cross_entropy_row(const float* x, int64_t n, int64_t label, double smoothing) {

@@ -21,7 +21,8 @@ constexpr int64_t kTile = 32;
 HWY_INLINE void transpose_4x4(uint32_t* HWY_RESTRICT buffer, const uint32_t* HWY_RESTRICT x, int64_t x_stride) {
   const hn::FixedTag<uint32_t, 4> d;
   const hn::FixedTag<uint64_t, 2> d2;
-  const auto r0 = hn::LoadU(d, x), r1 = hn::LoadU(d, x + x_stride), r2 = hn::LoadU(d, x + 2 * x_stride), r3 = hn::LoadU(d, x + 3 * x_stride);
+  const auto r0 = hn::LoadU(d, x), r1 = hn::LoadU(d, x + x_stride), r2 = hn::LoadU(d, x + 2 * x_stride),
+             r3 = hn::LoadU(d, x + 3 * x_stride);
   const auto a = hn::BitCast(d2, hn::InterleaveLower(d, r0, r1)), b = hn::BitCast(d2, hn::InterleaveLower(d, r2, r3));
   const auto e = hn::BitCast(d2, hn::InterleaveUpper(d, r0, r1)), f = hn::BitCast(d2, hn::InterleaveUpper(d, r2, r3));
   hn::Store(hn::BitCast(d, hn::InterleaveLower(d2, a, b)), d, buffer);
@@ -74,8 +75,10 @@ void copy_tile(T* y, int64_t y_stride, const T* x, int64_t x_stride, int64_t row
   for (int64_t j = 0; j < columns; ++j)
     for (int64_t i = j < whole_j ? whole_i : 0; i < rows; ++i) buffer[i * kTile + j] = x[i + j * x_stride];
   for (int64_t i = 0; i < rows; ++i) {
-    if (columns == kTile) std::memcpy(y + i * y_stride, buffer + i * kTile, kTile * sizeof(T));
-    else copy_row(y + i * y_stride, 1, buffer + i * kTile, 1, columns);
+    if (columns == kTile)
+      std::memcpy(y + i * y_stride, buffer + i * kTile, kTile * sizeof(T));
+    else
+      copy_row(y + i * y_stride, 1, buffer + i * kTile, 1, columns);
   }
 }
 
@@ -148,13 +151,15 @@ void StridedCopy::rows(ThreadPool& pool, T* dst, const T* src) const {
   pool.run(outer_ * pieces, [&](int64_t u) {
     const Walk w(*this, u / pieces);
     const int64_t begin = u % pieces * kTaskElements;
-    copy_row(dst + w.dst + begin * row.dst, row.dst, src + w.src + begin * row.src, row.src, std::min(kTaskElements, row.size - begin));
+    copy_row(dst + w.dst + begin * row.dst, row.dst, src + w.src + begin * row.src, row.src,
+             std::min(kTaskElements, row.size - begin));
   });
 }
 
 template <class T>
 void StridedCopy::tiles(ThreadPool& pool, T* dst, const T* src) const {
-  const Dim a = dims_[static_cast<size_t>(ndim_ - 2)], b = dims_[static_cast<size_t>(ndim_ - 1)];  // a.src == 1, b.dst == 1
+  const Dim a = dims_[static_cast<size_t>(ndim_ - 2)],
+            b = dims_[static_cast<size_t>(ndim_ - 1)];  // a.src == 1, b.dst == 1
   // Blocks of tiles, so that a page of memory is left for good once it is left.
   const int64_t blocks_a = ceil_div(a.size, kBlock), blocks_b = ceil_div(b.size, kBlock);
   const int64_t per_task = std::max<int64_t>(1, kTaskElements / (std::min(kBlock, a.size) * std::min(kBlock, b.size)));
@@ -165,15 +170,18 @@ void StridedCopy::tiles(ThreadPool& pool, T* dst, const T* src) const {
       const int64_t j0 = u % blocks_b * kBlock, j1 = std::min(j0 + kBlock, b.size);
       for (int64_t i = i0; i < i1; i += kTile)
         for (int64_t j = j0; j < j1; j += kTile)
-          copy_tile(dst + w.dst + i * a.dst + j, a.dst, src + w.src + i + j * b.src, b.src, std::min(kTile, i1 - i), std::min(kTile, j1 - j));
+          copy_tile(dst + w.dst + i * a.dst + j, a.dst, src + w.src + i + j * b.src, b.src, std::min(kTile, i1 - i),
+                    std::min(kTile, j1 - j));
     }
   });
 }
 
 template <class T>
 void StridedCopy::run_typed(ThreadPool& pool, T* dst, const T* src) const {
-  if (transposes_) tiles(pool, dst, src);
-  else rows(pool, dst, src);
+  if (transposes_)
+    tiles(pool, dst, src);
+  else
+    rows(pool, dst, src);
 }
 
 void StridedCopy::run(ThreadPool& pool, std::byte* dst, const std::byte* src) const {

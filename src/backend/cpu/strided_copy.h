@@ -31,9 +31,10 @@ class StridedCopy {
 
   int64_t element_ = 4;
   int64_t numel_ = 0;
-  int outer_dims_ = 0;     // dims_[0 .. outer_dims_) are walked one by one
+  int outer_dims_ = 0;  // dims_[0 .. outer_dims_) are walked one by one
   int64_t outer_ = 1;
-  bool transposes_ = false;  // the inner two dimensions: source contiguous along the first, destination along the second
+  bool transposes_ =
+      false;  // the inner two dimensions: source contiguous along the first, destination along the second
   std::array<Dim, Shape::kMaxDims + 2> dims_{};
   int ndim_ = 0;
 };

@@ -18,6 +18,8 @@ std::unique_ptr<Kernel> bind(Device& device, const Site& site, const KernelArgs&
 
 }  // namespace
 
-std::vector<KernelTable::Row> transpose_rows() { return {{"transpose", {"cpu_transpose", accepts_all, nullptr, bind}}}; }
+std::vector<KernelTable::Row> transpose_rows() {
+  return {{"transpose", {"cpu_transpose", accepts_all, nullptr, bind}}};
+}
 
 }  // namespace lathe::cpu

@@ -1,5 +1,5 @@
-// The 16-bit floats on kernels of f32: inputs are widened into the workspace, the kernel for f32 runs there, and what it
-// gives is rounded into the outputs. So sums and products are those of f32, and one rounding ends an op, as
+// The 16-bit floats on kernels of f32: inputs are widened into the workspace, the kernel for f32 runs there, and what
+// it gives is rounded into the outputs. So sums and products are those of f32, and one rounding ends an op, as
 // base/dtype.h demands. For ops whose arithmetic outweighs two more passes over their values; elementwise loops and
 // copies take 16-bit types themselves.
 #include <algorithm>
@@ -23,9 +23,9 @@ namespace {
 constexpr int64_t kWidenBlock = 1 << 15;
 
 constexpr std::string_view kWidenedOps[] = {
-    "matmul",        "conv2d",     "conv2d_dx",   "conv2d_dw",        "max_pool",      "max_pool_grad",
-    "max_pool_pick", "avg_pool",   "softmax",     "avg_pool_grad",    "log_softmax",   "softmax_grad",
-    "layer_norm",    "batch_norm", "scatter_add", "log_softmax_grad", "cross_entropy", "cross_entropy_grad",
+    "matmul",        "conv2d",          "conv2d_dx",      "conv2d_dw",        "max_pool",      "max_pool_grad",
+    "max_pool_pick", "avg_pool",        "softmax",        "avg_pool_grad",    "log_softmax",   "softmax_grad",
+    "layer_norm",    "batch_norm",      "scatter_add",    "log_softmax_grad", "cross_entropy", "cross_entropy_grad",
     "dropout",       "layer_norm_grad", "batch_norm_grad"};
 
 Types widened(const Types& types) {
@@ -37,8 +37,8 @@ Types widened(const Types& types) {
 const KernelTable& wide_kernels() {
   static const KernelTable table = [] {
     std::vector<KernelTable::Row> rows;
-    for (auto* family : {matmul_rows, conv2d_rows, gather_rows, random_uniform_rows, max_pool_rows, avg_pool_rows, softmax_rows,
-                         layer_norm_rows, batch_norm_rows})
+    for (auto* family : {matmul_rows, conv2d_rows, gather_rows, random_uniform_rows, max_pool_rows, avg_pool_rows,
+                         softmax_rows, layer_norm_rows, batch_norm_rows})
       for (const KernelTable::Row& row : family()) rows.push_back(row);
     return KernelTable(std::move(rows));
   }();

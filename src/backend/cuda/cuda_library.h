@@ -31,8 +31,8 @@ class CudaLibrary {
   void build_pending();
 
   std::vector<std::pair<std::string, std::string>> announced() const;  // texts and their kernels
-  int builds() const { return builds_; }          // images made from source
-  int cache_hits() const { return cache_hits_; }  // images from the cache
+  int builds() const { return builds_; }                               // images made from source
+  int cache_hits() const { return cache_hits_; }                       // images from the cache
 
  private:
   struct Text {

@@ -61,8 +61,8 @@ void remove_abandoned_files(const std::string& folder) {
   std::error_code error, ignored;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     const std::string name = at->path().filename().string();
-    const bool ours = name.find(".clbin.") != name.npos || name.find(".tiles.") != name.npos ||
-                      name.find(".peak.") != name.npos;
+    const bool ours =
+        name.find(".clbin.") != name.npos || name.find(".tiles.") != name.npos || name.find(".peak.") != name.npos;
     if (!ours || !name.ends_with(kTemporarySuffix)) continue;
     const auto written = fs::last_write_time(at->path(), ignored);
     if (ignored) continue;  // renamed in the meantime

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-
 #include "backend/conv_phase.h"
 #include "base/checked.h"
 

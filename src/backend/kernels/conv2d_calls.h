@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "backend/kernels/product_calls.h"
-#include "ops/conv2d.h"
 #include "ir/graph.h"
+#include "ops/conv2d.h"
 
 namespace lathe {
 

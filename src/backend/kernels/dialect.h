@@ -57,8 +57,8 @@ typedef unsigned long ulong;
 #define MAX_NAN(a, b) ((((a) > (b)) | ((a) != (a))) ? (a) : (b))
 #define MIN_NAN(a, b) ((((a) < (b)) | ((a) != (a))) ? (a) : (b))
 
-// The 16-bit floats, as in base/dtype.h: their bits in memory, f32 in registers. Neither needs an extension nor a header
-// on the user's machine.
+// The 16-bit floats, as in base/dtype.h: their bits in memory, f32 in registers. Neither needs an extension nor a
+// header on the user's machine.
 #ifdef __CUDA_ARCH__
 DEVICE float f16_value(ushort h) {
   float x;
@@ -78,7 +78,8 @@ DEVICE float f16_value(ushort h) {
   return BITS_FLOAT(out | ((uint)h & 0x8000u) << 16);
 }
 DEVICE ushort f16_bits(float x) {
-  const uint bits = FLOAT_BITS(x), sign = bits & 0x80000000u, u = bits ^ sign, magic = (127u - 15u + 23u - 10u + 1u) << 23;
+  const uint bits = FLOAT_BITS(x), sign = bits & 0x80000000u, u = bits ^ sign,
+             magic = (127u - 15u + 23u - 10u + 1u) << 23;
   const uint small = FLOAT_BITS(BITS_FLOAT(u) + BITS_FLOAT(magic)) - magic;
   const uint normal = (u + ((15u - 127u) << 23) + 0xfffu + ((u >> 13) & 1u)) >> 13;
   const uint large = u > 0x7f800000u ? 0x7e00u : 0x7c00u;

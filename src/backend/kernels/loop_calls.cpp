@@ -193,8 +193,9 @@ class LoopText {
     for (size_t k = 0; k < n_.writes.size(); ++k) {
       const std::string name = fmt::format("y{}", k);
       const int32_t from = n_.map_stores[k];
-      text += fmt::format("{}{}[{}{}{}] = {};\n", indent, name, name, suffix, lane_term(name, lane_stride(n_.writes[k])),
-                          device_store(n_.writes[k].dtype, n_.map[static_cast<size_t>(from)].dtype, fmt::format("m{}", from)));
+      text += fmt::format(
+          "{}{}[{}{}{}] = {};\n", indent, name, name, suffix, lane_term(name, lane_stride(n_.writes[k])),
+          device_store(n_.writes[k].dtype, n_.map[static_cast<size_t>(from)].dtype, fmt::format("m{}", from)));
     }
     return text;
   }
@@ -231,8 +232,9 @@ class LoopText {
     });
     for (size_t s = 0; s < n_.tail_stores.size(); ++s) {
       const LoopStore& store = n_.tail_stores[s];
-      text += fmt::format("{}z{}[{}] = {};\n", indent, s, point,
-                          device_store(store.dtype, n_.tail[static_cast<size_t>(store.instr)].dtype, fmt::format("v{}", store.instr)));
+      text += fmt::format(
+          "{}z{}[{}] = {};\n", indent, s, point,
+          device_store(store.dtype, n_.tail[static_cast<size_t>(store.instr)].dtype, fmt::format("v{}", store.instr)));
     }
     return text;
   }

@@ -13,7 +13,7 @@
 namespace lathe {
 namespace {
 
-constexpr int64_t kPoolBlock = 4096;  // elements of one narrow group
+constexpr int64_t kPoolBlock = 4096;               // elements of one narrow group
 constexpr int64_t kMostPixels = int64_t{1} << 30;  // the text counts in int
 
 }  // namespace

@@ -12,10 +12,10 @@
 namespace lathe {
 namespace {
 
-constexpr int64_t kEnoughGroups = 16;   // narrow: pieces of work for the device's threads
-constexpr int64_t kSplitTile = 64;      // tiles of this size are counted to see whether k must be split
-constexpr int64_t kSplitUnits = 32;     // tiles at which it need not be
-constexpr int64_t kSplitDepth = 1024;   // smallest piece of k
+constexpr int64_t kEnoughGroups = 16;  // narrow: pieces of work for the device's threads
+constexpr int64_t kSplitTile = 64;     // tiles of this size are counted to see whether k must be split
+constexpr int64_t kSplitUnits = 32;    // tiles at which it need not be
+constexpr int64_t kSplitDepth = 1024;  // smallest piece of k
 constexpr int64_t kMostSplits = 32;
 constexpr int64_t kMostRows = int64_t{1} << 30;  // the text counts in int
 
@@ -143,8 +143,9 @@ class ProductText {
     std::ranges::replace(lines, '\n', ' ');
     body += lines;
     for (size_t i = 0; i < e.stores.size(); ++i)
-      body += fmt::format("z{}[z{}_at + e_row * e_width + e_col] = {}; ", i, i,
-                          device_store(e.stores[i].dtype, compute_type(e.stores[i].dtype), fmt::format("q{}", e.stores[i].instr)));
+      body += fmt::format(
+          "z{}[z{}_at + e_row * e_width + e_col] = {}; ", i, i,
+          device_store(e.stores[i].dtype, compute_type(e.stores[i].dtype), fmt::format("q{}", e.stores[i].instr)));
     define("EPILOGUE_PARAMS", params);
     undefine_.pop_back();  // the text does
     define("EPILOGUE(R, J, V)", body + "}");

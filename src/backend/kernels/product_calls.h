@@ -22,8 +22,8 @@ struct ProductTiles {
   // Wide: a group computes tile_rows x tile_cols, an item item_rows x item_cols, through local tiles wide_depth deep.
   int tile_rows = 64, tile_cols = 64, item_rows = 4, item_cols = 4;
   int wide_depth = 16;
-  // attention.k: rows of each side that a group keeps, 16, 32 or 64; fewer where heads are wide, where the sequence is short
-  // or where they would not fit `local_bytes`, which the device says.
+  // attention.k: rows of each side that a group keeps, 16, 32 or 64; fewer where heads are wide, where the sequence is
+  // short or where they would not fit `local_bytes`, which the device says.
   int attention_rows = 16;
   int local_bytes = 32768;
   // Wide: work-items of a group of loops, elementwise and reductions; 0: group_items().

@@ -79,7 +79,8 @@ std::vector<KernelCall> widened_calls(const Site& s, int64_t bytes, std::vector<
   };
   for (const WidePlace& p : moved)
     if (p.kind == CallArg::Kind::in)
-      append(convert_calls({p.type.dtype, p.index, 0, {}, {}}, {DType::f32, kWorkspaceBuffer, p.at, {}, {}}, p.type.numel(), style));
+      append(convert_calls({p.type.dtype, p.index, 0, {}, {}}, {DType::f32, kWorkspaceBuffer, p.at, {}, {}},
+                           p.type.numel(), style));
   for (KernelCall& c : wide)
     for (CallArg& a : c.args)
       for (const WidePlace& p : moved)
@@ -90,7 +91,8 @@ std::vector<KernelCall> widened_calls(const Site& s, int64_t bytes, std::vector<
   append(std::move(wide));
   for (const WidePlace& p : moved)
     if (p.kind == CallArg::Kind::out)
-      append(convert_calls({DType::f32, kWorkspaceBuffer, p.at, {}, {}}, {p.type.dtype, p.index, 0, {}, {}}, p.type.numel(), style));
+      append(convert_calls({DType::f32, kWorkspaceBuffer, p.at, {}, {}}, {p.type.dtype, p.index, 0, {}, {}},
+                           p.type.numel(), style));
   return calls;
 }
 
@@ -142,8 +144,10 @@ std::vector<KernelCall> narrow_chain_calls(const NarrowChain& c, int64_t head_by
   const int64_t at = product_at(c, head_bytes) / size_of(t);
   for (KernelCall& call : head)
     for (CallArg& a : call.args) {
-      if (a.kind == CallArg::Kind::out) a = workspace_arg(t, at + a.value);
-      else if (a.kind == CallArg::Kind::in) a.index = c.inputs[static_cast<size_t>(a.index)];
+      if (a.kind == CallArg::Kind::out)
+        a = workspace_arg(t, at + a.value);
+      else if (a.kind == CallArg::Kind::in)
+        a.index = c.inputs[static_cast<size_t>(a.index)];
     }
   for (KernelCall& call : loop_calls(make_nest(c.loop), style)) {
     for (CallArg& a : call.args)

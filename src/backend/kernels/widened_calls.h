@@ -1,5 +1,5 @@
-// The 16-bit floats on texts of f32: inputs are widened into the workspace, the launches for f32 run there, and what they
-// give is rounded into the outputs. Loops and copies take 16-bit types themselves.
+// The 16-bit floats on texts of f32: inputs are widened into the workspace, the launches for f32 run there, and what
+// they give is rounded into the outputs. Loops and copies take 16-bit types themselves.
 #pragma once
 
 #include <optional>
@@ -32,6 +32,7 @@ struct NarrowChain {
 std::optional<NarrowChain> narrow_chain(const Site&, std::string* reason);
 // `head_bytes`, `head`: workspace and launches of the head alone.
 int64_t narrow_chain_workspace(const NarrowChain&, int64_t head_bytes);
-std::vector<KernelCall> narrow_chain_calls(const NarrowChain&, int64_t head_bytes, std::vector<KernelCall> head, LaunchStyle);
+std::vector<KernelCall> narrow_chain_calls(const NarrowChain&, int64_t head_bytes, std::vector<KernelCall> head,
+                                           LaunchStyle);
 
 }  // namespace lathe

@@ -110,11 +110,11 @@ std::vector<KernelTable::Row> ref_kernels() {
   std::vector<KernelTable::Row> rows;
   for (const OpDef* op : registry().all()) {
     if (op->name() == "grad") continue;  // not executable: autodiff expands it
-    rows.push_back({op->name(),
-                    {"ref", accepts, workspace,
-                     [](Device& d, const Site& s, const KernelArgs& a) -> std::unique_ptr<Kernel> {
-                       return std::make_unique<RefKernel>(host_device(d), s, a);
-                     }}});
+    rows.push_back(
+        {op->name(),
+         {"ref", accepts, workspace, [](Device& d, const Site& s, const KernelArgs& a) -> std::unique_ptr<Kernel> {
+            return std::make_unique<RefKernel>(host_device(d), s, a);
+          }}});
   }
   return rows;
 }
