@@ -16,8 +16,9 @@ KernelTable::KernelTable(std::vector<Row> rows) : rows_(std::move(rows)) {
 }
 
 std::span<const KernelTable::Row> KernelTable::candidates(std::string_view op) const {
-  const auto range = std::ranges::equal_range(rows_, op, {}, &Row::op);
-  return {range.begin(), range.end()};
+  // Two searches: clang 14 does not compile the subrange of libstdc++ 12 that std::ranges::equal_range returns.
+  const auto begin = std::ranges::lower_bound(rows_, op, {}, &Row::op);
+  return {begin, std::ranges::upper_bound(begin, rows_.end(), op, {}, &Row::op)};
 }
 
 std::vector<std::string> KernelTable::ops() const {
@@ -28,9 +29,17 @@ std::vector<std::string> KernelTable::ops() const {
 }
 
 std::span<const Backend* const> backends() {
+  // Of several accelerators "auto" takes one of the last backend.
   static const Backend* const table[] = {&ref_backend(), &cpu_backend(), &opencl_backend(), &cuda_backend()};
   return table;
 }
+
+namespace {
+
+// Those in host memory are one device; others may have several of a kind, with numbers.
+bool has_numbers(const Backend& b) { return &b != &ref_backend() && &b != &cpu_backend(); }
+
+}  // namespace
 
 const Backend& find_backend(std::string_view name) {
   std::vector<std::string_view> known;
@@ -43,10 +52,10 @@ const Backend& find_backend(std::string_view name) {
 }
 
 bool is_device_name(std::string_view text) {
-  if (text == "auto" || text == "cpu" || text == "ref" || text == "opencl" || text == "cuda") return true;
   const size_t colon = text.find(':');
-  const std::string_view name = text.substr(0, colon);
-  if (colon == text.npos || (name != "opencl" && name != "cuda")) return false;
+  const auto it = std::ranges::find(backends(), text.substr(0, colon), &Backend::name);
+  if (colon == text.npos) return text == "auto" || it != backends().end();
+  if (it == backends().end() || !has_numbers(**it)) return false;
   const std::string_view index = text.substr(colon + 1);
   return !index.empty() && index.size() <= 3 && std::ranges::all_of(index, [](char c) { return c >= '0' && c <= '9'; });
 }
@@ -72,8 +81,8 @@ DeviceName parse_device_name(std::string_view text) {
 
 // A processor behind an OpenCL driver is slower than the kernels of `cpu`.
 std::string auto_device() {
-  for (const Backend* b : {&cuda_backend(), &opencl_backend()})
-    for (const DeviceInfo& d : b->devices())
+  for (size_t i = backends().size(); i-- > 0;)
+    for (const DeviceInfo& d : backends()[i]->devices())
       if (d.accelerator && d.unusable.empty()) return d.name;
   return "cpu";
 }

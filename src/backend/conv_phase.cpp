@@ -6,18 +6,18 @@
 
 namespace lathe {
 
-ConvPhase conv_phase(int64_t phase, int64_t size, int64_t stride, int64_t pad, int64_t kernel, int64_t dilation) {
+ConvPhase conv_phase(int64_t phase, const WindowAxis& a) {
   ConvPhase result;
-  result.size = size > phase ? ceil_div(size - phase, stride) : 0;
-  const int64_t common = std::gcd(dilation, stride);
-  result.step = -(stride / common);
-  result.delta = dilation / common;
-  for (int64_t k = kernel - 1; k >= 0; --k) {
-    const int64_t at = phase + pad - k * dilation;
-    if (at % stride != 0) continue;
+  result.size = a.in > phase ? ceil_div(a.in - phase, a.stride) : 0;
+  const int64_t common = std::gcd(a.dilation, a.stride);
+  result.step = -(a.stride / common);
+  result.delta = a.dilation / common;
+  for (int64_t k = a.kernel - 1; k >= 0; --k) {
+    const int64_t at = phase + a.pad - k * a.dilation;
+    if (at % a.stride != 0) continue;
     if (result.taps == 0) {
       result.first = k;
-      result.base = at / stride;
+      result.base = at / a.stride;
     }
     ++result.taps;
   }

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "ops/window.h"
+
 namespace lathe {
 
 // The pixels of dx with index = phase (mod stride) and the taps that reach them: tap t is kernel index first + t * step
@@ -15,6 +17,6 @@ struct ConvPhase {
   int64_t first = 0, step = 0, base = 0, delta = 0;
 };
 
-ConvPhase conv_phase(int64_t phase, int64_t size, int64_t stride, int64_t pad, int64_t kernel, int64_t dilation);
+ConvPhase conv_phase(int64_t phase, const WindowAxis&);
 
 }  // namespace lathe

@@ -4,6 +4,7 @@
 
 #include "backend/backend.h"
 #include "base/checked.h"
+#include "base/format_bytes.h"
 #include "base/stopwatch.h"
 #include "nn/step/loss.h"
 #include "passes/techniques/accumulate.h"
@@ -277,7 +278,8 @@ void fit_budget(Compiled& c, std::vector<Graph> graphs, const Target& roomy, con
     std::string text = fmt::format(
         "memory.budget: {} bytes ({}) are available, the run allocates {} ({}); the smallest budget that can be met is "
         "{} ({}), {} ({}) of them outside of the arena",
-        budget, bytes_text(budget), before, bytes_text(before), smallest, bytes_text(smallest), rest, bytes_text(rest));
+        budget, format_bytes(budget), before, format_bytes(before), smallest, format_bytes(smallest), rest,
+        format_bytes(rest));
     if (budget > rest) text += fmt::format("; {}", e.what());  // what stands in the way in the arena
     throw DeviceError(text);
   }
@@ -304,7 +306,7 @@ Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileO
   // One more slot than batches prepared ahead: the one that is being computed with; two for evaluation.
   out.executor.slots = static_cast<int>(r.data.prefetch) + 1 + 2;
   out.executor.snapshot = o.train;
-  if (o.train && !out.target.host_memory) out.executor.ahead = kRunsAhead;
+  if (!out.target.host_memory) out.executor.ahead = kRunsAhead;
   out.loader = loader_config(r);
   out.eval_batch = eval_batch_of(r, data);
   if (o.eval && data.eval > 0 && learns_embedding(r.train.loss)) {

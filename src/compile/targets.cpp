@@ -1,7 +1,6 @@
 #include "compile/targets.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -9,8 +8,12 @@
 #include "backend/backend.h"
 #include "backend/cuda/cuda_info.h"
 #include "backend/cuda/cuda_site.h"
+#include "base/did_you_mean.h"
 #include "base/error.h"
+#include "recipe/recipe_errors.h"
 #include "recipe/recipe_keys.h"
+#include "recipe/words.h"
+#include "recipe/toml_file.h"
 
 namespace lathe {
 namespace {
@@ -21,39 +24,38 @@ constexpr std::string_view kTargetKeys[] = {"description", "backend",  "memory",
                                             "bandwidth",   "transfer", "peak.f32",  "peak.tf32",
                                             "peak.bf16",   "peak.f16", "capability"};
 
-std::string_view trimmed(std::string_view s) {
-  const size_t first = s.find_first_not_of(" \t\r");
-  if (first == s.npos) return "";
-  return s.substr(first, s.find_last_not_of(" \t\r") - first + 1);
+std::string_view kind_of(const toml::node& node) {
+  if (node.is_boolean()) return "true or false";
+  if (node.is_array()) return "a list";
+  return node.is_table() ? "a table" : "a date or a time";
 }
 
 class Parser {
  public:
   Parser(const std::string& file, TargetFile& out) : file_(file), out_(out) {}
 
-  void line(std::string_view text, int number) {
-    number_ = number;
-    text = trimmed(text);
-    if (text.empty() || text.front() == '#') return;
-    const size_t equals = text.find('=');
-    if (equals == text.npos) fail("expected `key = value`");
-    const std::string key(trimmed(text.substr(0, equals)));
-    std::string_view value = trimmed(text.substr(equals + 1));
-    if (std::ranges::find(seen_, key) != seen_.end()) fail(key + " is given twice");
-    seen_.push_back(key);
-    if (!value.empty() && value.front() == '"') {
-      const size_t end = value.find('"', 1);
-      if (end == value.npos) fail(key + ": the text has no closing quote");
-      const std::string_view rest = trimmed(value.substr(end + 1));
-      if (!rest.empty() && rest.front() != '#') fail(key + ": unexpected text after the closing quote");
-      text_value(key, std::string(value.substr(1, end - 1)));
-    } else {
-      number_value(key, trimmed(value.substr(0, value.find('#'))));
+  // All values below `table`, each by its dotted key, in the order of the file.
+  void read(const toml::table& table) {
+    std::vector<Entry> entries;
+    collect(table, "", entries);
+    std::ranges::sort(entries, {}, [](const Entry& e) {
+      const auto& at = e.node->source().begin;
+      return std::pair(at.line, at.column);
+    });
+    for (const auto& [key, node] : entries) {
+      line_ = node->source().begin.line;
+      if (std::ranges::find(kTargetKeys, key) == std::end(kTargetKeys)) unknown(key);
+      if (std::ranges::find(seen_, key) != seen_.end()) fail(key + " is given twice");  // once with a quoted dot
+      seen_.push_back(key);
+      if (const auto* text = node->as_string())
+        text_value(key, text->get());
+      else
+        number_value(key, *node);
     }
   }
 
   void finish() {
-    number_ = 0;
+    line_ = 0;
     for (const char* key : {"backend", "memory", "bandwidth", "peak.f32"})
       if (std::ranges::find(seen_, key) == seen_.end()) fail(fmt::format("{} is missing", key));
     if (out_.backend == "cuda" && out_.capability == 0)
@@ -63,21 +65,37 @@ class Parser {
   }
 
  private:
+  struct Entry {
+    std::string key;
+    const toml::node* node;
+  };
+  static void collect(const toml::table& table, const std::string& prefix, std::vector<Entry>& out) {
+    for (const auto& [key, node] : table) {
+      const std::string path = prefix + std::string(key.str());
+      const toml::table* inner = node.as_table();
+      if (inner && !inner->empty())
+        collect(*inner, path + ".", out);
+      else
+        out.push_back({path, &node});
+    }
+  }
+
   [[noreturn]] void fail(const std::string& what) const {
-    throw UserError(number_ > 0 ? fmt::format("{}:{}: {}", file_, number_, what) : fmt::format("{}: {}", file_, what),
+    throw UserError(line_ > 0 ? fmt::format("{}:{}: {}", file_, line_, what) : fmt::format("{}: {}", file_, what),
                     Exit::bad_recipe);
   }
 
   [[noreturn]] void unknown(const std::string& key) const {
     const auto near = did_you_mean(key, kTargetKeys);
-    fail(near ? fmt::format("unknown key {}; did you mean {}?", key, *near)
-              : fmt::format("unknown key {}; known: {}", key, fmt::join(kTargetKeys, ", ")));
+    fail(near ? fmt::format("unknown key {}; did you mean {}?", shown(key), *near)
+              : fmt::format("unknown key {}; known: {}", shown(key), fmt::join(kTargetKeys, ", ")));
   }
 
   void text_value(const std::string& key, const std::string& value) {
     const auto size = [&] {
       const auto bytes = parse_size(value);
-      if (!bytes || bytes->bytes <= 0) fail(fmt::format("{}: expected a size like \"40GiB\", got \"{}\"", key, value));
+      if (!bytes || bytes->bytes <= 0)
+        fail(fmt::format("{}: expected a size like \"40GiB\", got \"{}\"", key, shown(value)));
       return bytes->bytes;
     };
     if (key == "description")
@@ -88,29 +106,24 @@ class Parser {
       out_.memory = size();
     else if (key == "largest_allocation")
       out_.largest_allocation = size();
-    else if (std::ranges::find(kTargetKeys, key) != std::end(kTargetKeys))
-      fail(fmt::format("{}: expected a number, got \"{}\"", key, value));
     else
-      unknown(key);
+      fail(fmt::format("{}: expected a number, got \"{}\"", key, shown(value)));
   }
 
-  void number_value(const std::string& key, std::string_view text) {
-    double value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    const bool whole = error == std::errc() && end == text.data() + text.size();
-    if (std::ranges::find(kTargetKeys, key) == std::end(kTargetKeys)) unknown(key);
-    if (!whole || !(value > 0) || value > 1e9)
-      fail(fmt::format("{}: expected a number above 0, got {}", key, text.empty() ? "nothing" : text));
+  void number_value(const std::string& key, const toml::node& node) {
+    const bool text = key == "description" || key == "backend" || key == "memory" || key == "largest_allocation";
+    if (text) fail(fmt::format("{}: expected a text in quotes, like \"40GiB\"", key));
+    if (!node.is_number()) fail(fmt::format("{}: expected a number above 0, got {}", key, kind_of(node)));
+    const double value = node.value<double>().value_or(-1);  // none: an integer that no double equals
+    if (!(value > 0) || value > 1e9) fail(fmt::format("{}: expected a number above 0, got {}", key, value));
     if (key == "bandwidth")
       out_.bandwidth = value * kGiga;
     else if (key == "transfer")
       out_.transfer = value * kGiga;
     else if (key == "capability")
       out_.capability = capability(value);
-    else if (key.starts_with("peak."))
-      out_.peaks.push_back({key.substr(5), value * kTera});
     else
-      fail(fmt::format("{}: expected a text in quotes, like \"40GiB\"", key));
+      out_.peaks.push_back({key.substr(sizeof("peak.") - 1), value * kTera});
   }
 
   int capability(double value) const {
@@ -123,7 +136,7 @@ class Parser {
   const std::string& file_;
   TargetFile& out_;
   std::vector<std::string> seen_;
-  int number_ = 0;
+  uint32_t line_ = 0;  // 0: the file as a whole
 };
 
 std::string read_file(const std::string& path) {
@@ -178,11 +191,10 @@ double least_seconds(const Program& p, const TargetFile& t) {
 TargetFile parse_target(std::string_view text, const std::string& file) {
   TargetFile out;
   Parser parser(file, out);
-  int number = 0;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    parser.line(text.substr(0, end), ++number);
-    text.remove_prefix(std::min(end + 1, text.size()));
+  try {
+    parser.read(parse_toml(text, kMaxTargetBytes));
+  } catch (const TomlError& e) {
+    throw UserError(fmt::format("{}:{}: {}", file, e.line, e.message), Exit::bad_recipe);
   }
   parser.finish();
   return out;

@@ -1,5 +1,5 @@
 // Target files: descriptions of cards that need not be here, for `lathe plan --target`. targets/*.toml are embedded;
-// users add their own by naming a file. The files are flat TOML: `key = number` or `key = "text"`, one per line.
+// users add their own by naming a file. The files are TOML: numbers and texts.
 #pragma once
 
 #include <span>

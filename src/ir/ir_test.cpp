@@ -1,6 +1,7 @@
 // Graphs: equality, builder, rebuilding, inlining, composites, registry.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <limits>
 

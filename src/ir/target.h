@@ -12,13 +12,13 @@
 namespace lathe {
 
 struct Target {                         // A device as passes and plan see it.
-  std::string name = "ref";             // as of the backend
-  std::vector<std::string> native_ops;  // ops with at least one kernel, sorted; other composites are expanded
-  std::vector<DType> dtypes{DType::f32, DType::i32, DType::i64, DType::u8, DType::b8};  // that kernels know
+  std::string name = "ref";             // of the backend, or of the target file
+  std::vector<std::string> native_ops;  // ops with at least one kernel, sorted; `expand` opens other composites
+  std::vector<DType> dtypes{DType::f32, DType::i32, DType::i64, DType::u8, DType::b8};  // of tensors
   int64_t alignment = 64;                         // of every value in the arena, in bytes
   int64_t memory = int64_t{1} << 62;              // bytes that may be allocated
   int64_t largest_allocation = int64_t{1} << 62;  // bytes that one allocation may have
-  bool host_memory = true;                        // staging buffers are read in place, without a copy to the device
+  bool host_memory = true;                        // the arena is memory of the host: batches need no slots there
   int threads = 1;                                // cpu: compute threads (never changes results)
   int64_t library_workspace = 0;                  // bytes that a vendor library may use in one launch
   int capability = 0;                             // cuda: compute capability times 10; 0: any
@@ -30,8 +30,8 @@ struct Target {                         // A device as passes and plan see it.
   // Products can be fused with the gradients of gelu and bias (ops/fused.h); gelu where rows are a multiple of this
   // many columns. 0: they cannot.
   int64_t gradient_epilogues = 0;
-  double peak_flops = 0;      // measured; 0: unknown
-  double peak_bandwidth = 0;  // bytes per second; 0: unknown
+  double peak_flops = 0;      // of a target file, in f32; 0: unknown, and so it is of every device that was opened
+  double peak_bandwidth = 0;  // the same, in bytes per second
 
   bool is_native(std::string_view op) const;  // whether the op is in native_ops
 };

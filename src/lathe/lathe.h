@@ -120,6 +120,8 @@
 #include "selftest/selftest.h"
 
 // Small helpers of programs.
+#include "base/did_you_mean.h"
+#include "base/format_bytes.h"
 #include "base/stopwatch.h"
 #include "io/files/text_file.h"
 #include "loop/signals.h"

@@ -37,7 +37,8 @@ data::LoaderConfig config(const Compiled& c) {
 
 Evaluation::Evaluation(const Compiled& c, Executor& e, const data::Source& source)
     : executor_(e),
-      first_slot_(c.executor.slots - 2),
+      slots_(c.has("train") || c.has("accumulate") ? 2 : c.executor.slots),
+      first_slot_(c.executor.slots - slots_),
       task_(c.config.task),
       batch_(c.eval_batch),
       terms_per_sample_(c.data.terms()),
@@ -46,10 +47,42 @@ Evaluation::Evaluation(const Compiled& c, Executor& e, const data::Source& sourc
       unit_(terms_per_sample_ == 1 ? c.data.units.scale_of(0) : 1),
       whole_(c.program("eval")),
       tail_(c.has("eval_tail") ? c.program("eval_tail") : whole_),
-      loader_(source, config(c), loader_slots(e, first_slot_, 2, false)) {
+      loader_(source, config(c), loader_slots(e, first_slot_, slots_, false)),
+      queue_(e, loader_, c.executor.ahead, slots_, first_slot_) {
   if (task_ == Task::segment && c.config.model.classes <= kMostMaskClasses)
     for (int64_t k = 0; k < c.config.model.classes; ++k)
       overlaps_.push_back({fmt::format("meet_{}", k), fmt::format("join_{}", k)});
+}
+
+void Evaluation::add_done() {
+  while (const auto done = queue_.take()) {
+    const auto metric = [&](std::string_view name) { return executor_.metric(done->run, name); };
+    sums_.loss += metric("loss_sum");
+    switch (task_) {
+      case Task::classify:
+      case Task::embed:
+      case Task::segment: sums_.correct += metric("correct"); break;
+      case Task::regress:
+        sums_.errors += metric("square_sum");
+        sums_.distance += metric("distance_sum");
+        sums_.targets += metric("target_sum");
+        sums_.squares += metric("target_square_sum");
+        break;
+      case Task::restore:
+        sums_.errors += metric("square_sum");
+        sums_.input_errors += metric("input_error_sum");
+        break;
+    }
+    for (Overlap& o : overlaps_) {
+      o.meet += metric(o.meet_name);
+      o.join += metric(o.join_name);
+    }
+  }
+}
+
+void Evaluation::drain() {
+  for (add_done(); !queue_.empty(); add_done()) queue_.make_room();
+  queue_.release_all();
 }
 
 EvalResult Evaluation::run() { return *run(nullptr); }
@@ -57,38 +90,27 @@ EvalResult Evaluation::run() { return *run(nullptr); }
 std::optional<EvalResult> Evaluation::run(const StopSignals* stop) {
   const Stopwatch start;
   EvalResult r;
-  double errors = 0, distance = 0, targets = 0, squares = 0, input_errors = 0;
+  sums_ = {};
   for (Overlap& o : overlaps_) o.meet = o.join = 0;
   loader_.start(0);
   for (int64_t i = 0; i < loader_.batches_per_epoch(); ++i) {
-    if (stop && stop->received()) return std::nullopt;
+    if (stop && stop->received()) {
+      drain();
+      return std::nullopt;
+    }
+    queue_.free_slots();
     const data::Batch batch = loader_.next();
     const size_t program = batch.count == batch_ ? whole_ : tail_;
     executor_.stage(program, first_slot_ + batch.slot);
-    executor_.run(program, first_slot_ + batch.slot);
-    r.loss += executor_.metric("loss_sum");
-    switch (task_) {
-      case Task::classify:
-      case Task::embed:
-      case Task::segment: r.accuracy += executor_.metric("correct"); break;
-      case Task::regress:
-        errors += executor_.metric("square_sum");
-        distance += executor_.metric("distance_sum");
-        targets += executor_.metric("target_sum");
-        squares += executor_.metric("target_square_sum");
-        break;
-      case Task::restore:
-        errors += executor_.metric("square_sum");
-        input_errors += executor_.metric("input_error_sum");
-        break;
-    }
-    for (Overlap& o : overlaps_) {
-      o.meet += executor_.metric(o.meet_name);
-      o.join += executor_.metric(o.join_name);
-    }
+    if (queue_.full()) queue_.make_room();
+    add_done();
+    queue_.run(program, first_slot_ + batch.slot, i, {});
+    queue_.give_back(batch.slot);
     r.samples += batch.count;
-    loader_.release(batch.slot);
   }
+  drain();
+  r.loss = sums_.loss;
+  r.accuracy = sums_.correct;
   const auto terms = static_cast<double>(r.samples * terms_per_sample_);
   r.loss /= terms;
   r.accuracy /= terms;
@@ -96,14 +118,14 @@ std::optional<EvalResult> Evaluation::run(const StopSignals* stop) {
     r.perplexity = std::exp(r.loss);
   } else if (task_ == Task::regress) {
     r.accuracy = std::nan("");
-    r.rmse = std::sqrt(errors / terms) * unit_;
-    r.mae = distance / terms * unit_;
-    const double spread = squares - targets * targets / terms;
-    if (spread > 0) r.r2 = 1 - errors / spread;
+    r.rmse = std::sqrt(sums_.errors / terms) * unit_;
+    r.mae = sums_.distance / terms * unit_;
+    const double spread = sums_.squares - sums_.targets * sums_.targets / terms;
+    if (spread > 0) r.r2 = 1 - sums_.errors / spread;
   } else if (task_ == Task::restore) {
     r.accuracy = std::nan("");
-    r.psnr = -10 * std::log10(errors / terms);
-    r.input_psnr = -10 * std::log10(input_errors / terms);
+    r.psnr = -10 * std::log10(sums_.errors / terms);
+    r.input_psnr = -10 * std::log10(sums_.input_errors / terms);
   }
   double shares = 0, present = 0;
   for (const Overlap& o : overlaps_)

@@ -7,6 +7,7 @@
 #include "compile/compile.h"
 #include "data/loader.h"
 #include "loop/signals.h"
+#include "loop/step_queue.h"
 #include "rundir/open_run.h"
 #include "rundir/run_dir.h"
 
@@ -53,14 +54,21 @@ void append_evaluation(fmt::memory_buffer& text, const EvalResult&);
 
 class Evaluation {
  public:
-  // Uses the executor's last two slots; allocates nothing in run().
+  // Uses the executor's last two slots, or all where nothing is trained. No run of others may be under way in run(). It
+  // gives batches to the device ahead, without a call that blocks, and allocates nothing.
   Evaluation(const Compiled&, Executor&, const data::Source&);
   EvalResult run();
   std::optional<EvalResult> run(const StopSignals* stop);  // none: a signal came, and the pass was left (null: never)
 
  private:
+  struct Sums {
+    double loss = 0, correct = 0, errors = 0, distance = 0, targets = 0, squares = 0, input_errors = 0;
+  };
+  void add_done();  // the metrics of the runs that are done, in order
+  void drain();     // all runs that were given
+
   Executor& executor_;
-  int first_slot_;
+  int slots_, first_slot_;
   Task task_;
   int64_t batch_, terms_per_sample_;
   bool entropy_of_tokens_;
@@ -71,7 +79,9 @@ class Evaluation {
     double meet = 0, join = 0;
   };
   std::vector<Overlap> overlaps_;  // of the classes of masks
+  Sums sums_;
   data::Loader loader_;
+  StepQueue queue_;
 };
 
 // A checkpoint of a run on its evaluation data.

@@ -1,6 +1,7 @@
 #include "loop/profile.h"
 
 #include "backend/traced_device.h"
+#include "base/format_bytes.h"
 #include "base/trace.h"
 #include "io/trace_file.h"
 #include "rundir/progress.h"

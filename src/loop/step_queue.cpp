@@ -7,8 +7,8 @@
 
 namespace lathe {
 
-StepQueue::StepQueue(Executor& executor, data::Loader& loader, int ahead, int slots)
-    : executor_(executor), loader_(loader), ahead_(ahead), slots_(slots) {
+StepQueue::StepQueue(Executor& executor, data::Loader& loader, int ahead, int slots, int first_slot)
+    : executor_(executor), loader_(loader), ahead_(ahead), slots_(slots), offset_(first_slot) {
   for (const Program& p : executor.set().programs)
     for (const Port& o : p.outputs) scaled_ = scaled_ || o.name == "gradient_scale";
   LATHE_CHECK(ahead >= 1 && ahead <= kMostRuns && slots >= 1 && slots <= kMostSlots, "{} runs, {} slots", ahead, slots);
@@ -36,13 +36,13 @@ void StepQueue::run(size_t program, int slot, int64_t step, Tells tells) {
 
 void StepQueue::give_back(int slot) {
   moving_[static_cast<size_t>((first_slot_ + held_++) % kMostSlots)] = slot;
-  while (held_ > 0 && executor_.has_moved(moving_[static_cast<size_t>(first_slot_)])) release_oldest();
+  while (held_ > 0 && executor_.has_moved(offset_ + moving_[static_cast<size_t>(first_slot_)])) release_oldest();
 }
 
 void StepQueue::free_slots() {
   if (held_ < slots_) return;
   const int half = (held_ + 1) / 2;
-  executor_.pause_until_moved(moving_[static_cast<size_t>((first_slot_ + half - 1) % kMostSlots)]);
+  executor_.pause_until_moved(offset_ + moving_[static_cast<size_t>((first_slot_ + half - 1) % kMostSlots)]);
   for (int i = 0; i < half; ++i) release_oldest();
 }
 
@@ -52,18 +52,28 @@ void StepQueue::release_oldest() {
   --held_;
 }
 
+void StepQueue::release_all() {
+  LATHE_CHECK(empty());
+  while (held_ > 0) release_oldest();
+}
+
+std::optional<StepQueue::Given> StepQueue::take() {
+  if (runs_ == 0) return {};
+  const Given given = given_[static_cast<size_t>(first_run_)];
+  if (done_ == 0 && !executor_.is_done(given.run)) return {};
+  done_ = std::max(0, done_ - 1);
+  first_run_ = (first_run_ + 1) % kMostRuns;
+  --runs_;
+  return given;
+}
+
 std::optional<StepMetrics> StepQueue::next() {
-  while (runs_ > 0) {
-    const Given given = given_[static_cast<size_t>(first_run_)];
-    if (done_ == 0 && !executor_.is_done(given.run)) return {};
-    done_ = std::max(0, done_ - 1);
-    if (given.tells.loss) loss_ += executor_.metric(given.run, "loss");
-    first_run_ = (first_run_ + 1) % kMostRuns;
-    --runs_;
-    if (!given.tells.last) continue;
-    StepMetrics m{given.step, loss_, executor_.metric(given.run, "grad_norm"), true};
-    if (scaled_) m.gradient_scale = executor_.metric(given.run, "gradient_scale");
-    m.accepted = executor_.metric(given.run, "accepted") != 0 && std::isfinite(m.loss);
+  while (const auto given = take()) {
+    if (given->tells.loss) loss_ += executor_.metric(given->run, "loss");
+    if (!given->tells.last) continue;
+    StepMetrics m{given->step, loss_, executor_.metric(given->run, "grad_norm"), true};
+    if (scaled_) m.gradient_scale = executor_.metric(given->run, "gradient_scale");
+    m.accepted = executor_.metric(given->run, "accepted") != 0 && std::isfinite(m.loss);
     loss_ = 0;
     return m;
   }

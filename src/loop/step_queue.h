@@ -26,35 +26,38 @@ class StepQueue {
  public:
   static constexpr int kMostRuns = 8, kMostSlots = 80;
 
-  // `ahead` of the executor's options; `slots` of the loader.
-  StepQueue(Executor&, data::Loader&, int ahead, int slots);
+  // `ahead` of the executor's options; `slots` of the loader, whose slot 0 is the executor's `first_slot`.
+  StepQueue(Executor&, data::Loader&, int ahead, int slots, int first_slot = 0);
 
   bool full() const { return runs_ == ahead_; }
-  void make_room();  // pauses until the older half of the runs is done; the queue must be full
+  void make_room();  // pauses until the older half of the runs is done; there must be one
   void wait();       // for all runs, in the driver
   // What a run tells: a part of the loss, and whether it ends the step with gradient norm and acceptance.
   struct Tells {
     bool loss = true, last = true;
   };
-  void run(size_t program, int slot, int64_t step, Tells);  // the queue must not be full
+  void run(size_t program, int slot, int64_t step, Tells);  // the executor's slot; the queue must not be full
 
-  void give_back(int slot);  // all runs of the slot's batch were given: it goes to the loader once its bytes have moved
+  void give_back(int slot);  // the loader's; all runs of the slot's batch were given: it goes to the loader once its
+                             // bytes have moved
   void free_slots();         // before loader.next(): pauses if the loader has no slot at all
 
-  std::optional<StepMetrics> next();  // the oldest step, if it is done
-  std::optional<int64_t> oldest() const;
-
- private:
-  struct Given {
+  struct Given {  // A run, and what it was given for.
     int64_t run = 0, step = 0;
     Tells tells;
   };
+  std::optional<Given> take();        // the oldest run, if it is done; then the queue has it no more
+  std::optional<StepMetrics> next();  // the oldest step, if all of its runs are done
+  bool empty() const { return runs_ == 0; }
+  void release_all();  // the slots; no run may be under way
+  std::optional<int64_t> oldest() const;
 
+ private:
   void release_oldest();
 
   Executor& executor_;
   data::Loader& loader_;
-  int ahead_, slots_;
+  int ahead_, slots_, offset_;
   bool scaled_ = false;                   // steps have a loss scale that adapts
   std::array<Given, kMostRuns> given_{};  // a ring
   int first_run_ = 0, runs_ = 0;

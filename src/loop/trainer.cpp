@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/format_bytes.h"
 #include "base/process_age.h"
 #include "base/stopwatch.h"
 #include "compile/outside.h"

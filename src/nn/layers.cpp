@@ -1,5 +1,6 @@
 #include "nn/layers.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ops/attention.h"
@@ -73,7 +74,7 @@ Value conv2d(Net& net, const std::string& name, Value x, int64_t out, const Conv
   const Value w = net.param(name + ".weight", {out, o.kernel, o.kernel, in}, init, file);
   Conv2dParams p;
   p.stride_h = p.stride_w = o.stride;
-  const int64_t reach = (o.kernel - 1) * o.dilation + 1;
+  const int64_t reach = window_reach(o.kernel, o.dilation);
   const AxisPad pad_h = axis_pad(x.dim(1), reach, o.stride, o.padding);
   const AxisPad pad_w = axis_pad(x.dim(2), reach, o.stride, o.padding);
   p.pad_top = pad_h.before, p.pad_bottom = pad_h.after, p.pad_left = pad_w.before, p.pad_right = pad_w.after;
@@ -87,7 +88,7 @@ Value conv2d(Net& net, const std::string& name, Value x, int64_t out, const Conv
 Value conv1d(Net& net, const std::string& name, Value x, int64_t out, const ConvOptions& o, bool causal) {
   Origin origin(net.builder(), name);
   check_groups(name, x, out, o.groups);
-  const int64_t in = x.dim(2) / o.groups, fan_in = in * o.kernel, reach = (o.kernel - 1) * o.dilation + 1;
+  const int64_t in = x.dim(2) / o.groups, fan_in = in * o.kernel, reach = window_reach(o.kernel, o.dilation);
   const FileLayout file{{out, o.kernel, in}, {0, 2, 1}, {out, in, o.kernel}};
   const Value w = net.param(name + ".weight", {out, o.kernel, in}, fan_in_uniform(fan_in), file);
   const AxisPad pad = causal ? AxisPad{reach - 1, 0} : axis_pad(x.dim(1), reach, o.stride, o.padding);

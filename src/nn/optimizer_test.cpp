@@ -251,7 +251,7 @@ TEST(Optimizer, MuonMakesStepsOrthogonal) {
     const Shape shape{rows, columns};
     Bench bench(c, shape, Doubles(6, 0.0));
     const Doubles& w = bench.step({3, 0.1, -2, 0.2, 1, 0.5});
-    const auto at = [&](int r, int k) { return w[static_cast<size_t>(r * columns + k)]; };
+    const auto at = [&w, width = columns](int r, int k) { return w[static_cast<size_t>(r * width + k)]; };
     // Gram matrix over the shorter side: near scale^2 times the identity.
     const double scale = kLr * 0.2 * std::sqrt(std::max(rows, columns));
     const int n = std::min(rows, columns);

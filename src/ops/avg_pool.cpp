@@ -13,7 +13,7 @@ void for_each_element(const PoolGeometry& g, F&& f) {
       for (int64_t ow = 0; ow < g.out_w; ++ow)
         for (int64_t kh = 0; kh < g.kernel_h; ++kh)
           for (int64_t kw = 0; kw < g.kernel_w; ++kw) {
-            const int64_t ih = oh * g.stride_h - g.pad_top + kh, iw = ow * g.stride_w - g.pad_left + kw;
+            const int64_t ih = g.rows().at(oh, kh), iw = g.columns().at(ow, kw);
             if (ih < 0 || ih >= g.in_h || iw < 0 || iw >= g.in_w) continue;
             const int64_t x = ((n * g.in_h + ih) * g.in_w + iw) * g.channels;
             const int64_t y = ((n * g.out_h + oh) * g.out_w + ow) * g.channels;

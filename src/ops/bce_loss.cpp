@@ -1,5 +1,6 @@
 #include "ops/bce_loss.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ops/elementwise.h"

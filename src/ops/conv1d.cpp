@@ -47,24 +47,16 @@ struct Conv3d {
   static constexpr OpInfo info{
       .name = "conv3d", .doc = "convolution of N D H W C with O KD KH KW C weights", .inputs = 2};
 
-  struct Depth {
-    int64_t in, taps, out;
-  };
-  static Depth depth_of(const Shape& x, const Shape& w, const Params& p) {
+  static WindowAxis depth_of(const Shape& x, const Shape& w, const Params& p) {
     for (const Ints* list : {&p.stride, &p.pad, &p.dilation})
       LATHE_USER_CHECK(list->size() == 3, "conv3d: expected numbers for depth, height and width, got {}", list->size());
-    LATHE_USER_CHECK(p.stride[0] >= 1 && p.dilation[0] >= 1 && p.pad[0] >= 0, "conv3d: stride {}, dilation {}, pad {}",
-                     p.stride[0], p.dilation[0], p.pad[0]);
-    LATHE_USER_CHECK(w[1] >= 1 && w[1] <= kMostTaps, "conv3d: {} taps in depth", w[1]);
-    const int64_t padded = checked_add(x[1], checked_mul(p.pad[0], 2, "conv3d"), "conv3d");
-    const int64_t span = checked_add(checked_mul(w[1] - 1, p.dilation[0], "conv3d"), 1, "conv3d");
-    LATHE_USER_CHECK(padded >= span, "conv3d: {} taps in depth cover {} of {}", w[1], span, padded);
-    return {x[1], w[1], (padded - span) / p.stride[0] + 1};
+    LATHE_USER_CHECK(w[1] <= kMostTaps, "conv3d: {} taps in depth", w[1]);
+    return window_axis("conv3d", "depth", x[1], w[1], p.stride[0], p.pad[0], p.pad[0], p.dilation[0]);
   }
 
   static Values expand(Builder&, ArgValues in, const Params& p) {
     check_floats("conv3d", in, 5);
-    const Depth d = depth_of(in[0].shape(), in[1].shape(), p);
+    const WindowAxis d = depth_of(in[0].shape(), in[1].shape(), p);
     const Value x = p.pad[0] == 0 ? in[0] : pad(in[0], {0, p.pad[0], 0, 0, 0}, {0, p.pad[0], 0, 0, 0});
     const Shape s = x.shape(), ws = in[1].shape();
     const Conv2dParams flat{.stride_h = p.stride[1],
@@ -77,7 +69,7 @@ struct Conv3d {
                             .dilation_w = p.dilation[2],
                             .groups = p.groups};
     Value sum;
-    for (int64_t tap = 0; tap < d.taps; ++tap) {
+    for (int64_t tap = 0; tap < d.kernel; ++tap) {
       const Value layers =
           slice(x, {0, tap * p.dilation[0], 0, 0, 0}, {s[0], d.out, s[2], s[3], s[4]}, {1, p.stride[0], 1, 1, 1});
       const Value w = reshape(slice_axis(in[1], 1, tap, 1), {ws[0], ws[2], ws[3], ws[4]});
@@ -97,9 +89,10 @@ struct Conv3d {
       for (int64_t a = 0; a < w[1]; ++a)
         for (int64_t b = 0; b < w[2]; ++b)
           for (int64_t c = 0; c < w[3]; ++c) {
-            const int64_t d = od * p.stride[0] - p.pad[0] + a * p.dilation[0],
-                          h = oh * p.stride[1] - p.pad[1] + b * p.dilation[1],
-                          v = ow * p.stride[2] - p.pad[2] + c * p.dilation[2];
+            const auto at = [&](size_t axis, int64_t window, int64_t tap) {
+              return window * p.stride[axis] - p.pad[axis] + tap * p.dilation[axis];
+            };
+            const int64_t d = at(0, od, a), h = at(1, oh, b), v = at(2, ow, c);
             if (d < 0 || d >= in[1] || h < 0 || h >= in[2] || v < 0 || v >= in[3]) continue;
             for (int64_t k = 0; k < group_in; ++k)
               sum += x[0][(((n * in[1] + d) * in[2] + h) * in[3] + v) * in[4] + o / group_out * group_in + k] *

@@ -7,18 +7,6 @@
 namespace lathe {
 namespace {
 
-// Output size along one axis; `what` names the axis in errors.
-int64_t conv_out(const char* what, int64_t in, int64_t kernel, int64_t stride, int64_t before, int64_t after,
-                 int64_t dilation) {
-  LATHE_USER_CHECK(kernel >= 1 && stride >= 1 && dilation >= 1 && before >= 0 && after >= 0 && in >= 1,
-                   "conv2d: {}: input {}, kernel {}, stride {}, dilation {}, padding {} and {}", what, in, kernel,
-                   stride, dilation, before, after);
-  const int64_t padded = checked_add(in, checked_add(before, after, "conv2d"), "conv2d");
-  const int64_t extent = checked_add(checked_mul(kernel - 1, dilation, "conv2d"), 1, "conv2d");
-  LATHE_USER_CHECK(extent <= padded, "conv2d: {}: the kernel covers {} of a padded input of {}", what, extent, padded);
-  return (padded - extent) / stride + 1;
-}
-
 ConvGeometry geometry(int64_t batch, int64_t in_h, int64_t in_w, int64_t in_c, int64_t out_c, int64_t kernel_h,
                       int64_t kernel_w, int64_t group_in, const Conv2dParams& p) {
   LATHE_USER_CHECK(p.groups >= 1 && group_in >= 1 && out_c >= 1 && out_c % p.groups == 0,
@@ -33,8 +21,8 @@ ConvGeometry geometry(int64_t batch, int64_t in_h, int64_t in_w, int64_t in_c, i
   g.out_c = out_c;
   g.kernel_h = kernel_h;
   g.kernel_w = kernel_w;
-  g.out_h = conv_out("height", in_h, kernel_h, p.stride_h, p.pad_top, p.pad_bottom, p.dilation_h);
-  g.out_w = conv_out("width", in_w, kernel_w, p.stride_w, p.pad_left, p.pad_right, p.dilation_w);
+  g.out_h = window_axis("conv2d", "height", in_h, kernel_h, p.stride_h, p.pad_top, p.pad_bottom, p.dilation_h).out;
+  g.out_w = window_axis("conv2d", "width", in_w, kernel_w, p.stride_w, p.pad_left, p.pad_right, p.dilation_w).out;
   g.groups = p.groups;
   g.group_in = group_in;
   g.group_out = out_c / p.groups;
@@ -60,14 +48,14 @@ void check_types(const char* op, ArgTypes x) {
 // Calls f(index in x, index in w, index in y) for every product of the convolution.
 template <class F>
 void for_each_product(const ConvGeometry& g, F&& f) {
+  const WindowAxis rows = g.rows(), columns = g.columns();
   for (int64_t n = 0; n < g.batch; ++n)
     for (int64_t oh = 0; oh < g.out_h; ++oh)
       for (int64_t ow = 0; ow < g.out_w; ++ow)
         for (int64_t o = 0; o < g.out_c; ++o)
           for (int64_t kh = 0; kh < g.kernel_h; ++kh)
             for (int64_t kw = 0; kw < g.kernel_w; ++kw) {
-              const int64_t ih = oh * g.stride_h - g.pad_top + kh * g.dilation_h;
-              const int64_t iw = ow * g.stride_w - g.pad_left + kw * g.dilation_w;
+              const int64_t ih = rows.at(oh, kh), iw = columns.at(ow, kw);
               if (ih < 0 || ih >= g.in_h || iw < 0 || iw >= g.in_w) continue;
               const int64_t x = ((n * g.in_h + ih) * g.in_w + iw) * g.in_c + o / g.group_out * g.group_in;
               const int64_t w = ((o * g.kernel_h + kh) * g.kernel_w + kw) * g.group_in;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "ir/builder.h"
+#include "ops/window.h"
 
 namespace lathe {
 
@@ -33,7 +34,7 @@ struct Conv2dParams {
 };
 
 // Sizes of one convolution, the same for all three ops. Output pixel (oh, ow) and tap (kh, kw) meet at
-// x[oh * stride_h - pad_top + kh * dilation_h][ow * stride_w - pad_left + kw * dilation_w]; outside x is 0.
+// x[rows().at(oh, kh)][columns().at(ow, kw)]; outside x is 0.
 struct ConvGeometry {
   int64_t batch, in_h, in_w, in_c;                                        // of x
   int64_t out_h, out_w, out_c;                                            // of y
@@ -41,7 +42,12 @@ struct ConvGeometry {
   int64_t groups, group_in, group_out;                                    // channels of one group
   int64_t stride_h, stride_w, pad_top, pad_left, dilation_h, dilation_w;  // as in the parameters
 
-  double flops() const {  // of one convolution
+  WindowAxis rows() const { return {in_h, out_h, kernel_h, stride_h, pad_top, dilation_h}; }      // down
+  WindowAxis columns() const { return {in_w, out_w, kernel_w, stride_w, pad_left, dilation_w}; }  // across
+  int64_t pixels() const { return batch * out_h * out_w; }                                        // of y
+  int64_t taps() const { return kernel_h * kernel_w; }                                            // of a channel
+  bool is_depthwise() const { return groups == in_c && groups > 1; }                              // group_in is 1
+  double flops() const {                                                                          // of one convolution
     return 2.0 * static_cast<double>(batch * out_h * out_w) *
            static_cast<double>(out_c * group_in * kernel_h * kernel_w);
   }

@@ -1,5 +1,6 @@
 #include "ops/cosine_similarity.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ops/elementwise.h"

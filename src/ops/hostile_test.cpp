@@ -2,6 +2,7 @@
 // runs. Each op is tried with every single parameter and every single input of its samples replaced by something bad.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 

@@ -16,7 +16,7 @@ void for_each_window(const PoolGeometry& g, const RefTensor& x, F&& f) {
           int64_t best = -1;
           for (int64_t kh = 0; kh < g.kernel_h; ++kh)
             for (int64_t kw = 0; kw < g.kernel_w; ++kw) {
-              const int64_t ih = oh * g.stride_h - g.pad_top + kh, iw = ow * g.stride_w - g.pad_left + kw;
+              const int64_t ih = g.rows().at(oh, kh), iw = g.columns().at(ow, kw);
               if (ih < 0 || ih >= g.in_h || iw < 0 || iw >= g.in_w) continue;
               const int64_t at = ((n * g.in_h + ih) * g.in_w + iw) * g.channels + c;
               if (best < 0 || x[at] > x[best] || (std::isnan(x[at]) && !std::isnan(x[best]))) best = at;

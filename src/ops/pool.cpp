@@ -7,14 +7,10 @@ namespace {
 
 int64_t pool_out(const char* op, const char* what, int64_t in, int64_t kernel, int64_t stride, int64_t before,
                  int64_t after) {
-  LATHE_USER_CHECK(kernel >= 1 && stride >= 1 && before >= 0 && after >= 0 && in >= 1,
-                   "{}: {}: input {}, kernel {}, stride {}, padding {} and {}", op, what, in, kernel, stride, before,
-                   after);
+  const int64_t out = window_axis(op, what, in, kernel, stride, before, after).out;
   LATHE_USER_CHECK(before < kernel && after < kernel, "{}: {}: padding {} and {} must be less than the kernel, {}", op,
                    what, before, after, kernel);
-  const int64_t padded = checked_add(in, checked_add(before, after, op), op);
-  LATHE_USER_CHECK(kernel <= padded, "{}: {}: the kernel covers {} of a padded input of {}", op, what, kernel, padded);
-  return (padded - kernel) / stride + 1;
+  return out;
 }
 
 }  // namespace
@@ -39,25 +35,30 @@ PoolGeometry pool_geometry(const char* op, const Shape& x, const PoolParams& p) 
 }
 
 std::vector<PoolSample> pool_samples() {
-  return {{"2x2", {2, 6, 4, 3}, {.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2}},
-          {"overlap",
-           {1, 7, 7, 5},
-           {.kernel_h = 3,
-            .kernel_w = 3,
-            .stride_h = 2,
-            .stride_w = 2,
-            .pad_top = 1,
-            .pad_bottom = 1,
-            .pad_left = 1,
-            .pad_right = 1}},
-          {"ragged", {1, 5, 7, 2}, {.kernel_h = 2, .kernel_w = 3, .stride_h = 2, .stride_w = 2}},
-          {"asymmetric",
-           {2, 4, 5, 3},
-           {.kernel_h = 3, .kernel_w = 2, .stride_h = 1, .stride_w = 2, .pad_top = 2, .pad_right = 1}},
-          {"global", {2, 4, 4, 6}, {.kernel_h = 4, .kernel_w = 4}},
-          {"skips", {1, 7, 7, 2}, {.kernel_h = 1, .kernel_w = 2, .stride_h = 3, .stride_w = 3}},
-          {"channels", {1, 4, 4, 37}, {.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2}},
-          {"no_samples", {0, 4, 4, 3}, {.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2}}};
+  return {
+      {"2x2", {2, 6, 4, 3}, {.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2}},
+      {"overlap",
+       {1, 7, 7, 5},
+       {.kernel_h = 3,
+        .kernel_w = 3,
+        .stride_h = 2,
+        .stride_w = 2,
+        .pad_top = 1,
+        .pad_bottom = 1,
+        .pad_left = 1,
+        .pad_right = 1}},
+      {"ragged", {1, 5, 7, 2}, {.kernel_h = 2, .kernel_w = 3, .stride_h = 2, .stride_w = 2}},
+      {"asymmetric",
+       {2, 4, 5, 3},
+       {.kernel_h = 3, .kernel_w = 2, .stride_h = 1, .stride_w = 2, .pad_top = 2, .pad_right = 1}},
+      // As many windows as tiles would be, but one step off: the first is cut, and the last row and column are in none.
+      {"shifted",
+       {1, 4, 6, 5},
+       {.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2, .pad_top = 1, .pad_left = 1}},
+      {"global", {2, 4, 4, 6}, {.kernel_h = 4, .kernel_w = 4}},
+      {"skips", {1, 7, 7, 2}, {.kernel_h = 1, .kernel_w = 2, .stride_h = 3, .stride_w = 3}},
+      {"channels", {1, 4, 4, 37}, {.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2}},
+      {"no_samples", {0, 4, 4, 3}, {.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2}}};
 }
 
 }  // namespace lathe

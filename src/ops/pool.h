@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ir/builder.h"
+#include "ops/window.h"
 
 namespace lathe {
 
@@ -25,14 +26,17 @@ struct PoolParams {
   }
 };
 
-// Window (oh, ow) covers x[oh * stride_h - pad_top + (0 .. kernel_h - 1)][ow * stride_w - pad_left + ...]; every window
-// holds at least one element of x.
+// Window (oh, ow) covers the rows rows().positions(oh) and the columns columns().positions(ow) of x, at least one of
+// each.
 struct PoolGeometry {
-  int64_t batch, in_h, in_w, channels;                                // of x
-  int64_t out_h, out_w;                                               // of y
-  int64_t kernel_h, kernel_w, stride_h, stride_w, pad_top, pad_left;  // as in the parameters
-  Shape x() const { return {batch, in_h, in_w, channels}; }           // N H W C
-  Shape y() const { return {batch, out_h, out_w, channels}; }         // N OH OW C
+  int64_t batch, in_h, in_w, channels;                                                // of x
+  int64_t out_h, out_w;                                                               // of y
+  int64_t kernel_h, kernel_w, stride_h, stride_w, pad_top, pad_left;                  // as in the parameters
+  WindowAxis rows() const { return {in_h, out_h, kernel_h, stride_h, pad_top}; }      // down
+  WindowAxis columns() const { return {in_w, out_w, kernel_w, stride_w, pad_left}; }  // across
+  bool tiles() const { return rows().tiles() && columns().tiles(); }                  // every element is in one window
+  Shape x() const { return {batch, in_h, in_w, channels}; }                           // N H W C
+  Shape y() const { return {batch, out_h, out_w, channels}; }                         // N OH OW C
 };
 
 // UserError where shape and parameters do not fit; `op` names the op in it.

@@ -1,5 +1,6 @@
 #include "ops/rotary.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ops/cast.h"

@@ -7,7 +7,5 @@
 namespace lathe {
 
 Graph dce(Graph, const PassContext&);
-Graph drop_dead(Graph);                      // the same; other passes clean up with it
-std::vector<bool> live_nodes(const Graph&);  // by node: its result is needed
 
 }  // namespace lathe

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/did_you_mean.h"
 #include "base/stopwatch.h"
 #include "passes/autodiff.h"
 #include "passes/canonicalize.h"
@@ -62,28 +63,15 @@ constexpr PassEntry kPipeline[] = {
     {"fuse", each_graph<fuse>, Level::tensor},
 };
 
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j)
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])}));
-  }
-  return row.back();
-}
-
 const PassEntry& find_pass(std::span<const PassEntry> passes, std::string_view name) {
-  const PassEntry* nearest = nullptr;
   std::vector<std::string_view> names;
   for (const PassEntry& p : passes) {
     if (p.name == name) return p;
     names.push_back(p.name);
-    if (!nearest || edit_distance(p.name, name) < edit_distance(nearest->name, name)) nearest = &p;
   }
-  const bool close = nearest && edit_distance(nearest->name, name) <= std::max<size_t>(2, name.size() / 3);
+  const auto near = did_you_mean(name, names);
   throw UserError(fmt::format("no pass is named \"{}\"; {}known: {}", name,
-                              close ? fmt::format("did you mean \"{}\"? ", nearest->name) : "", fmt::join(names, ", ")),
+                              near ? fmt::format("did you mean \"{}\"? ", *near) : "", fmt::join(names, ", ")),
                   Exit::usage);
 }
 

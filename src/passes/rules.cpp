@@ -2,8 +2,8 @@
 
 #include <unordered_map>
 
+#include "ir/live_nodes.h"
 #include "ops/full.h"
-#include "passes/dce.h"
 
 namespace lathe {
 

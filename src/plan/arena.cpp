@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "base/checked.h"
+#include "base/format_bytes.h"
 
 namespace lathe {
 namespace {
@@ -75,17 +76,6 @@ std::vector<bool> find_gradients(const Graph& g, const StorageFacts& facts) {
 }
 
 }  // namespace
-
-std::string bytes_text(int64_t bytes) {
-  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
-    value /= 1024;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
-}
 
 int64_t Arena::aligned(int64_t bytes) const { return round_up(bytes, target_.alignment); }
 
@@ -332,7 +322,7 @@ std::vector<std::string> Arena::largest(size_t draft, size_t count) const {
     else
       what = fmt::format("{} {}{}({})", to_string(d.graph.type(value)), node->origin, node->origin.empty() ? "" : " ",
                          node->op->name());
-    out.push_back(fmt::format("{}: {}", what, bytes_text(bytes)));
+    out.push_back(fmt::format("{}: {}", what, format_bytes(bytes)));
   }
   return out;
 }

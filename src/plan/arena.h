@@ -59,6 +59,4 @@ class Arena {
   std::vector<std::vector<bool>> gradient_;  // by draft and value
 };
 
-std::string bytes_text(int64_t);  // "1.5 MiB"
-
 }  // namespace lathe

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "plan/arena.h"
+#include "base/format_bytes.h"
 #include "plan/certificate_json.h"
 
 namespace lathe {
@@ -103,7 +103,7 @@ std::string memory_table(const ProgramSet& set) {
     rows.push_back(std::move(flops));
   }
   return table(rows) + fmt::format("arena: {} bytes ({}) in {} segment{}\n", set.arena_bytes,
-                                   bytes_text(set.arena_bytes), set.segments.size(),
+                                   format_bytes(set.arena_bytes), set.segments.size(),
                                    set.segments.size() == 1 ? "" : "s");
 }
 

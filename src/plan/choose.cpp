@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/ref/ref_backend.h"
+#include "ir/live_nodes.h"
 #include "ir/rewrite.h"
 #include "ops/cast.h"
 
@@ -122,19 +123,7 @@ class Chooser {
   }
 
   // An expansion may compute outputs that nobody wants.
-  void drop_dead() {
-    Graph& g = out_.graph;
-    std::vector<bool> needed(g.types.size(), false);
-    for (const Output& o : g.outputs) needed[static_cast<size_t>(o.value)] = true;
-    std::vector<bool> keep(g.nodes.size(), false);
-    for (size_t i = g.nodes.size(); i-- > 0;) {
-      const Node& n = g.nodes[i];
-      keep[i] = std::ranges::any_of(n.outputs, [&](ValueId v) { return needed[static_cast<size_t>(v)]; });
-      if (keep[i])
-        for (ValueId v : n.inputs) needed[static_cast<size_t>(v)] = true;
-    }
-    keep_marked(keep, g.nodes, out_.choices);
-  }
+  void drop_dead() { keep_marked(live_nodes(out_.graph), out_.graph.nodes, out_.choices); }
 
   const Target& target_;
   const KernelTable& table_;

@@ -276,7 +276,8 @@ Packing pack(std::span<const Interval> intervals, const PackSpace& space) {
     try_order(order);
     if (close_enough()) break;
     // The items of the peak first: they stack without a gap, and the others go where they leave room.
-    std::ranges::stable_partition(order, [&](const Item& i) { return i.first <= peak.time && i.last >= peak.time; });
+    std::stable_partition(order.begin(), order.end(),
+                          [&](const Item& i) { return i.first <= peak.time && i.last >= peak.time; });
     try_order(order);
   }
   // Small plans can afford to look around: sizes weighted at random (but the same every time) give other orders.

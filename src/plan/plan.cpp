@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/format_bytes.h"
 #include "ir/verify.h"
 #include "plan/budget.h"
 
@@ -20,13 +21,13 @@ int64_t available_bytes(const Target& target, const PlanOptions& options) {
   const MemoryReport& m = set.programs[worst].memory;
   std::vector<std::string> classes;
   for (MemoryClass c : kMemoryClasses)
-    if (m.of(c) > 0) classes.push_back(fmt::format("{} {}", to_string(c), bytes_text(m.of(c))));
+    if (m.of(c) > 0) classes.push_back(fmt::format("{} {}", to_string(c), format_bytes(m.of(c))));
   throw BudgetError(
       fmt::format("plan: {} bytes ({}) are needed on {}, {} ({}) are available{}; \"{}\" at its peak: {}; largest: {}",
-                  set.arena_bytes, bytes_text(set.arena_bytes), target.name, available, bytes_text(available),
-                  smallest < set.arena_bytes
-                      ? fmt::format(", and with recompute no less than {} ({}) will do", smallest, bytes_text(smallest))
-                      : "",
+                  set.arena_bytes, format_bytes(set.arena_bytes), target.name, available, format_bytes(available),
+                  smallest < set.arena_bytes ? fmt::format(", and with recompute no less than {} ({}) will do",
+                                                           smallest, format_bytes(smallest))
+                                             : "",
                   set.programs[worst].name, fmt::join(classes, ", "), fmt::join(arena.largest(worst, 5), "; ")),
       smallest);
 }

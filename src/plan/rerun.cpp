@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/checked.h"
+#include "ir/live_nodes.h"
 
 namespace lathe {
 namespace {
@@ -240,17 +241,8 @@ class RerunBuilder {
 
   // A view whose readers all take a newer one is not needed.
   void drop_views() {
-    Graph& g = out_.graph;
-    std::vector<bool> needed(g.types.size(), false);
-    for (const Output& o : g.outputs) needed[static_cast<size_t>(o.value)] = true;
-    std::vector<bool> keep(g.nodes.size(), true);
-    for (size_t i = g.nodes.size(); i-- > 0;) {
-      const Node& n = g.nodes[i];
-      keep[i] = !n.op->has(kView) || needed[static_cast<size_t>(n.outputs[0])];
-      if (keep[i])
-        for (ValueId v : n.inputs) needed[static_cast<size_t>(v)] = true;
-    }
-    keep_marked(keep, g.nodes, out_.choices, out_.again);
+    keep_marked(live_nodes(out_.graph, [](const Node& n) { return n.op->has(kView); }), out_.graph.nodes, out_.choices,
+                out_.again);
   }
 
   const Graph& g_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/did_you_mean.h"
 #include "base/error.h"
 #include "data/file.h"
 #include "io/hash.h"

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 
+#include "backend/backend.h"
+#include "base/did_you_mean.h"
+
 namespace lathe {
 
 void check_key(const RecipeKey& key, RecipeOrigin origin, Recipe& recipe, RecipeErrors& errors) {
@@ -14,8 +17,12 @@ void check_key(const RecipeKey& key, RecipeOrigin origin, Recipe& recipe, Recipe
   std::string hint;
   const RecipeField field = key.field(recipe);
   if (const auto* text = std::get_if<std::string*>(&field)) {
-    static constexpr std::string_view kDevices[] = {"auto", "cpu", "ref", "opencl", "cuda"};
-    const auto words = key.path == "device.name" ? std::span<const std::string_view>(kDevices) : key.allowed.choices;
+    static const std::vector<std::string_view> devices = [] {
+      std::vector<std::string_view> names{"auto"};
+      for (const Backend* b : backends()) names.push_back(b->name());
+      return names;
+    }();
+    const auto words = key.path == "device.name" ? std::span<const std::string_view>(devices) : key.allowed.choices;
     if (const auto word = did_you_mean(**text, words)) hint = fmt::format("; did you mean \"{}\"?", *word);
   }
   errors.add(origin, path, fmt::format("expected {}, got {}{}", allowed_text(key), shown(bad->got), hint));

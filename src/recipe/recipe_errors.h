@@ -24,7 +24,6 @@ class RecipeErrors final : public RuleReport {
 
   size_t count() const { return problems_.size(); }
   bool full() const;
-  void drop_from(size_t count) { problems_.resize(count); }
   void finish();  // UserError with Exit::bad_recipe when there was one
 
  private:

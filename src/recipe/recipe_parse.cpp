@@ -5,6 +5,7 @@
 #include <map>
 #include <type_traits>
 
+#include "base/did_you_mean.h"
 #include "base/error.h"
 #include "recipe/recipe.h"
 #include "recipe/recipe_check.h"
@@ -12,6 +13,7 @@
 #include "recipe/recipe_keys.h"
 #include "recipe/recipe_toml.h"
 #include "recipe/toml_depth.h"
+#include "recipe/toml_file.h"
 
 namespace lathe {
 namespace {
@@ -38,8 +40,6 @@ class Reader {
   void assign(const RecipeKey& key, const toml::node& node);
   bool read_layers(const std::string& path, const toml::array& array, std::vector<LayerSpec>& out);
   bool read_groups(const toml::node& node, Groups& out);
-  bool check_depth(std::string_view text);
-  uint32_t line_of_assertion(std::string_view text) const;
   RecipeOrigin origin_of(const toml::source_region& source) const {
     return {source.begin.line, source.begin.column, raw_set_ != nullptr};
   }
@@ -49,12 +49,6 @@ class Reader {
   const std::string* raw_set_ = nullptr;   // the value text while a --set is read
   std::vector<std::string_view> useless_;  // keys without effect in the file by itself
 };
-
-bool Reader::check_depth(std::string_view text) {
-  const auto found = find_too_deep(text);
-  if (found) errors_.add_syntax({found->line, found->column}, found->message);
-  return !found;
-}
 
 std::string got(const toml::node& node) {
   if (const auto* value = node.as_string()) return '"' + shown(value->get()) + '"';
@@ -293,38 +287,11 @@ void Reader::walk(const toml::table& table, const std::string& prefix) {
   for (const auto& [key, node] : table) visit(prefix + std::string(key.str()), node, origin_of(key.source()));
 }
 
-// The first line with which the text makes toml++ assert. Found by bisection, because an assertion has no position:
-// text that ends before that line does not assert, text that ends after it does.
-uint32_t Reader::line_of_assertion(std::string_view text) const {
-  std::vector<size_t> ends;  // of the lines
-  for (size_t at = text.find('\n'); at != text.npos; at = text.find('\n', at + 1)) ends.push_back(at + 1);
-  const auto asserts = [&](size_t end) {
-    try {
-      static_cast<void>(toml::parse(text.substr(0, end)));
-    } catch (const toml::parse_error&) {
-    } catch (const TomlAssertion&) {
-      return true;
-    }
-    return false;
-  };
-  const auto first = std::partition_point(ends.begin(), ends.end(), [&](size_t end) { return !asserts(end); });
-  return static_cast<uint32_t>(first - ends.begin()) + 1;
-}
-
 void Reader::read_text(std::string_view text) {
-  if (text.size() > kMaxTextBytes) {
-    errors_.add_syntax({1, 1},
-                       fmt::format("expected a recipe of at most {} bytes, got {}", kMaxTextBytes, text.size()));
-    return;
-  }
-  if (!check_depth(text)) return;
   try {
-    walk(toml::parse(text, std::string_view(recipe_.origins.file)), "");
-  } catch (const toml::parse_error& error) {
-    const auto& at = error.source().begin;
-    errors_.add_syntax({at.line, at.column}, shown(error.description()));
-  } catch (const TomlAssertion&) {
-    errors_.add_syntax({line_of_assertion(text), 1}, "expected a key or a table header");
+    walk(parse_toml(text, kMaxTextBytes), "");
+  } catch (const TomlError& error) {
+    errors_.add_syntax({error.line, error.column}, error.message);
   }
   // A written-out recipe has every key: one that has no effect must have its default.
   const Recipe defaults;
@@ -346,15 +313,11 @@ void Reader::read_set(const std::string& set) {
   const bool is_list = key && type_name(*key).substr(0, 4) == "list";
   toml::table table;
   // The value as TOML; a list may come without its brackets; all else is a string.
-  const size_t before = errors_.count();
   const auto parse = [&](const std::string& text) {
-    if (raw.size() > kMaxTextBytes || !check_depth(text)) return false;
     try {
-      table = toml::parse(text);
+      table = parse_toml(text, kMaxTextBytes);
       return table.size() == 1;  // a line break in the value could smuggle in more
-    } catch (const toml::parse_error&) {
-      return false;
-    } catch (const TomlAssertion&) {
+    } catch (const TomlError&) {
       return false;
     }
   };
@@ -362,7 +325,6 @@ void Reader::read_set(const std::string& set) {
     table = toml::table{};
     table.insert("v", raw.substr(0, kMaxTextBytes));
   }
-  errors_.drop_from(before);
   visit(path, *table.get("v"), {0, 0, true});
   raw_set_ = nullptr;
 }

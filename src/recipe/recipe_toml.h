@@ -1,4 +1,5 @@
-// toml++, made safe for text from outside. Include it in one source only: the macros change its inline functions.
+// toml++, made safe for text from outside. Include train/toml_file.h instead: the macros change inline functions, so
+// all must see the same ones, and parse_toml does what macros cannot.
 //
 // Two defects of toml++ 3.3, both found by tests/fuzz/recipe_fuzz.cpp:
 // * malformed table headers like "[[[x]]]" fail an assertion (fixed upstream by its pull request 301), and are
@@ -7,6 +8,8 @@
 // * a character from U+FA66 to U+FEFE outside of strings runs into __builtin_unreachable() in the test for white space.
 //   Here the test returns false.
 #pragma once
+
+#include <cstdint>  // toml++ 3.3 takes it for granted
 
 namespace lathe {
 struct TomlAssertion {};

@@ -2,18 +2,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <type_traits>
 
+#include "base/did_you_mean.h"
+#include "base/format_bytes.h"
 #include "nn/families/model.h"
 #include "recipe/recipe_keys.h"
 
 namespace lathe {
 namespace {
-
-constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
 
 RecipeField field_of(const RecipeKey& key, const Recipe& recipe) {
   return key.field(const_cast<Recipe&>(recipe));  // only read through
@@ -90,38 +89,6 @@ bool is_good_group(const GroupRecipe& g) {
   return !g.match.empty() && std::none_of(g.match.begin(), g.match.end(), [](const auto& m) { return m.empty(); }) &&
          in_range({.min = 0, .max = 1e6, .above_min = true}, g.lr_scale) &&
          in_range({.min = 0, .max = 1e3}, g.weight_decay.value_or(0));
-}
-
-// Edit distance with transpositions (optimal string alignment), ignoring case.
-int edit_distance(std::string_view a, std::string_view b) {
-  constexpr size_t kMax = 80;
-  a = a.substr(0, kMax);
-  b = b.substr(0, kMax);
-  int rows[3][kMax + 1];
-  const auto lower = [](char c) { return std::tolower(static_cast<unsigned char>(c)); };
-  for (size_t j = 0; j <= b.size(); ++j) rows[0][j] = static_cast<int>(j);
-  for (size_t i = 1; i <= a.size(); ++i) {
-    int* now = rows[i % 3];
-    const int* last = rows[(i - 1) % 3];
-    now[0] = static_cast<int>(i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const bool same = lower(a[i - 1]) == lower(b[j - 1]);
-      now[j] = std::min({last[j] + 1, now[j - 1] + 1, last[j - 1] + (same ? 0 : 1)});
-      if (i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) && lower(a[i - 2]) == lower(b[j - 1])) {
-        now[j] = std::min(now[j], rows[(i - 2) % 3][j - 2] + 1);
-      }
-    }
-  }
-  return rows[a.size() % 3][b.size()];
-}
-
-int allowed_distance(std::string_view word) { return std::max(1, static_cast<int>(word.size()) / 3); }
-
-// 0 is the same word; a beginning of the word counts as one error.
-int word_distance(std::string_view wrong, std::string_view word) {
-  const size_t common = std::min(wrong.size(), word.size());
-  if (common >= 3 && wrong.size() != word.size() && wrong.substr(0, common) == word.substr(0, common)) return 1;
-  return edit_distance(wrong, word);
 }
 
 std::string_view last_part(std::string_view path) { return path.substr(path.rfind('.') + 1); }
@@ -269,11 +236,11 @@ std::string number_text(double value) {
 std::string size_text(ByteSize size) {
   size_t unit = 0;
   int64_t count = size.bytes;
-  while (count != 0 && count % 1024 == 0 && unit + 1 < std::size(kUnits)) {
+  while (count != 0 && count % 1024 == 0 && unit + 1 < std::size(kByteUnits)) {
     count /= 1024;
     ++unit;
   }
-  return size.bytes == 0 ? "0" : fmt::format("{}{}", count, kUnits[unit]);
+  return size.bytes == 0 ? "0" : fmt::format("{}{}", count, kByteUnits[unit]);
 }
 
 std::optional<ByteSize> parse_size(std::string_view text) {
@@ -284,26 +251,16 @@ std::optional<ByteSize> parse_size(std::string_view text) {
   while (!unit.empty() && unit.front() == ' ') unit.remove_prefix(1);
   double factor = 0;
   if (unit.empty()) factor = 1;
-  for (size_t i = 0; i < std::size(kUnits); ++i) {
+  for (size_t i = 0; i < std::size(kByteUnits); ++i) {
     const double binary = std::ldexp(1.0, static_cast<int>(10 * i));
-    if (unit == kUnits[i] || (i > 0 && unit.size() == 1 && unit[0] == kUnits[i][0])) factor = binary;
-    if (i > 0 && unit.size() == 2 && unit[0] == kUnits[i][0] && unit[1] == 'B') {
+    if (unit == kByteUnits[i] || (i > 0 && unit.size() == 1 && unit[0] == kByteUnits[i][0])) factor = binary;
+    if (i > 0 && unit.size() == 2 && unit[0] == kByteUnits[i][0] && unit[1] == 'B') {
       factor = std::pow(1000.0, static_cast<double>(i));
     }
   }
   const double bytes = count * factor;
   if (factor == 0 || bytes > 9007199254740992.0 || bytes != std::floor(bytes)) return std::nullopt;
   return ByteSize{static_cast<int64_t>(bytes)};
-}
-
-std::optional<std::string_view> did_you_mean(std::string_view wrong, std::span<const std::string_view> words) {
-  std::optional<std::string_view> best;
-  int best_distance = allowed_distance(wrong) + 1;
-  for (std::string_view word : words) {
-    const int distance = word_distance(wrong, word);
-    if (distance < best_distance) best = word, best_distance = distance;
-  }
-  return best;
 }
 
 std::optional<std::string_view> did_you_mean_key(std::string_view path) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/format_bytes.h"
 #include "loop/step_inputs.h"
 #include "run/peak.h"
 #include "rundir/progress.h"

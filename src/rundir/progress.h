@@ -12,7 +12,6 @@
 
 namespace lathe {
 
-std::string format_bytes(int64_t);  // "12.3 MiB"
 // "0.3484"; "4.599e+20", "3.2e-07": as short where a number is huge or tiny. Allocates nothing.
 template <class Out>
 Out format_loss(Out to, double v) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "backend/cuda/cuda_backend.h"
 #include "plan/plan.h"
 #include "run/run_graph.h"

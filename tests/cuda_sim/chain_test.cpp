@@ -2,6 +2,8 @@
 // loop.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "backend/cuda/cuda_backend.h"
 #include "ops/broadcast.h"
 #include "ops/conv2d.h"

@@ -93,11 +93,12 @@ SIM_QUIET float __uint_as_float(unsigned x) { return __int_as_float((int)x); }
   SIM_QUIET float name(float x, float y) { return __builtin_##name##f(x, y); } \
   SIM_QUIET double name(double x, double y) { return __builtin_##name(x, y); }
 namespace sim_math {
-SIM_UNARY(exp)
-SIM_UNARY(exp2)
-SIM_UNARY(expm1) SIM_UNARY(log) SIM_UNARY(log2) SIM_UNARY(log1p) SIM_UNARY(sqrt) SIM_UNARY(tanh) SIM_UNARY(erf)
-    SIM_UNARY(sin) SIM_UNARY(cos) SIM_UNARY(floor) SIM_UNARY(ceil) SIM_UNARY(round) SIM_UNARY(rint) SIM_UNARY(trunc)
-        SIM_UNARY(fabs) SIM_BINARY(pow) SIM_BINARY(fmin) SIM_BINARY(fmax) SIM_QUIET float rsqrt(float x) {
+// clang-format off
+SIM_UNARY(exp) SIM_UNARY(exp2) SIM_UNARY(expm1) SIM_UNARY(log) SIM_UNARY(log2) SIM_UNARY(log1p) SIM_UNARY(sqrt)
+SIM_UNARY(tanh) SIM_UNARY(erf) SIM_UNARY(sin) SIM_UNARY(cos) SIM_UNARY(floor) SIM_UNARY(ceil) SIM_UNARY(round)
+SIM_UNARY(rint) SIM_UNARY(trunc) SIM_UNARY(fabs) SIM_BINARY(pow) SIM_BINARY(fmin) SIM_BINARY(fmax)
+    // clang-format on
+    SIM_QUIET float rsqrt(float x) {
   return 1.0f / __builtin_sqrtf(x);
 }
 SIM_QUIET double rsqrt(double x) { return 1.0 / __builtin_sqrt(x); }

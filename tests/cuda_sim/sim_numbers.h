@@ -1,6 +1,7 @@
 // Numbers of the types that cuBLASLt and cuDNN compute with, as doubles.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>

@@ -1,7 +1,9 @@
 // Devices as users meet them: the list, the choice, what is said when one is missing, too old, or lost in the middle of
 // a run. The layer in tests/opencl_layer stands between the program and the OpenCL driver.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -290,6 +292,26 @@ TEST_F(Devices, StepsDoNotBlock) {
     // Three events of a step, which OpenCL cannot use again: moved, consumed, done. None is waited for by the host.
     EXPECT_EQ(calls[40]["marker"] - calls[16]["marker"], 3 * 24);
   }
+}
+
+// Counted outside of Lathe: 24 more batches of an evaluation block not once more, and make nothing more.
+TEST_F(Devices, EvaluationDoesNotBlock) {
+  const TempDir dir;
+  ASSERT_EQ(run_lathe(training(dir.path("run"), 2, {"--device", "opencl"})).code, 0);
+  std::map<int, std::map<std::string, long>> calls;
+  for (const int batches : {16, 40}) {
+    const std::string file = dir.path("counts" + std::to_string(batches));
+    const Outcome r = run_lathe(
+        {"eval", dir.path("run"), "--device", "opencl", "--set", fmt::format("data.test_samples={}", 16 * batches)},
+        with_layer("count:" + file));
+    ASSERT_EQ(r.code, 0) << r.err;
+    calls[batches] = counts(file);
+  }
+  EXPECT_GE(calls[40]["clEnqueueNDRangeKernel"], calls[16]["clEnqueueNDRangeKernel"] + 24);
+  for (const char* call : {"clFinish", "blocking_copy", "blocking_map", "map", "make"})
+    EXPECT_EQ(calls[40][call], calls[16][call]) << call;
+  EXPECT_EQ(calls[40]["clWaitForEvents"], 0);
+  EXPECT_EQ(calls[40]["marker"] - calls[16]["marker"], 3 * 24);
 }
 
 // Two recipes as they are, 10 steps with a log line each: the driver takes from the heap what it likes, Lathe nothing.

@@ -1,6 +1,7 @@
 // Optimizers, schedules, groups, averages and early stopping in whole runs, through the library.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>

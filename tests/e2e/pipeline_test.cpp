@@ -67,6 +67,32 @@ TEST_F(OpenClPipeline, TheHostIsAhead) {
   }
 }
 
+// An evaluation of 33 batches, the last one smaller, comes after every fourth step. From the step before it to the one
+// after it nothing waits in the driver and nothing is allocated; the host rests at most once for each batch.
+TEST_F(OpenClPipeline, EvaluationIsAheadAsWell) {
+  constexpr int64_t kBatches = 33;
+  for (const std::string name : {"mlp", "fashion_mnist"}) {
+    TrainOptions o;
+    o.out = dir_.path(name);
+    o.quiet = true;
+    DeviceCounters before;
+    int64_t evaluations = 0;
+    o.on_step = [&](int64_t step, Executor& e) {
+      const DeviceCounters now = e.device().counters();
+      if (step % 4 == 1 && step > 1) {  // since the step before, which was waited for, an evaluation ran
+        EXPECT_EQ(now.blocking, before.blocking) << name << " step " << step;
+        EXPECT_EQ(now.allocations, before.allocations) << name << " step " << step;
+        EXPECT_GT(now.launches, before.launches + kBatches) << name << " step " << step;
+        EXPECT_LE(now.pauses, before.pauses + kBatches + 8) << name << " step " << step;
+        ++evaluations;
+      }
+      before = now;
+    };
+    train(recipe(name, {"data.train_samples=64", "data.test_samples=520", "train.eval_every=1", "train.steps=13"}), o);
+    EXPECT_EQ(evaluations, 3) << name;
+  }
+}
+
 TEST_F(OpenClPipeline, InputsMoveWhileTheStepBeforeComputes) {
   setenv("LATHE_OPENCL_TRACE", "1", 1);
   for (const std::string name : {"mlp", "fashion_mnist"}) {

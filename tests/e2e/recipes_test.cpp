@@ -1,6 +1,7 @@
 // The built-in recipes: the default one for an epoch, every pass proved on tiny twins, random graphs on devices.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <ctime>
 #include <nlohmann/json.hpp>

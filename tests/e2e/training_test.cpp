@@ -1,6 +1,7 @@
 // Training through the library: accumulation, refused steps, schedules of samples, update modes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>

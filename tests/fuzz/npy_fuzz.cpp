@@ -1,5 +1,6 @@
 // libFuzzer harness: any bytes are an .npy array that fills its shape, a zip archive of such, or a bad-data error.
 // clang++ -std=c++20 -fsanitize=fuzzer,address,undefined -Isrc ...
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

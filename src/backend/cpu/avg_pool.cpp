@@ -3,7 +3,6 @@
 
 #include "backend/cpu/families.h"
 #include "backend/cpu/host_kernel.h"
-#include "backend/cpu/pool_window.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/avg_pool.cpp"
@@ -17,7 +16,8 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
 template <class D, class T>
-HWY_INLINE void sum_channels(D d, T* y, const T* x, int64_t width, int64_t channels, Range rows, Range cols, T weight) {
+HWY_INLINE void sum_channels(D d, T* y, const T* x, int64_t width, int64_t channels, WindowRange rows, WindowRange cols,
+                             T weight) {
   auto sum = hn::Zero(d);
   for (int64_t i = rows.begin; i < rows.end; ++i)
     for (int64_t j = cols.begin; j < cols.end; ++j) sum = hn::Add(sum, hn::LoadU(d, x + (i * width + j) * channels));
@@ -26,7 +26,7 @@ HWY_INLINE void sum_channels(D d, T* y, const T* x, int64_t width, int64_t chann
 
 // y = weight * sum of the pixels rows x cols of an image x [.., width, channels].
 template <class T>
-void sum_box(T* y, const T* x, int64_t width, int64_t channels, Range rows, Range cols, T weight) {
+void sum_box(T* y, const T* x, int64_t width, int64_t channels, WindowRange rows, WindowRange cols, T weight) {
   const hn::ScalableTag<T> d;
   const hn::CappedTag<T, 1> d1;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -35,10 +35,12 @@ void sum_box(T* y, const T* x, int64_t width, int64_t channels, Range rows, Rang
   for (; c < channels; ++c) sum_channels(d1, y + c, x + c, width, channels, rows, cols, weight);
 }
 
-void sum_box_f32(float* y, const float* x, int64_t width, int64_t channels, Range rows, Range cols, float weight) {
+void sum_box_f32(float* y, const float* x, int64_t width, int64_t channels, WindowRange rows, WindowRange cols,
+                 float weight) {
   sum_box(y, x, width, channels, rows, cols, weight);
 }
-void sum_box_f64(double* y, const double* x, int64_t width, int64_t channels, Range rows, Range cols, double weight) {
+void sum_box_f64(double* y, const double* x, int64_t width, int64_t channels, WindowRange rows, WindowRange cols,
+                 double weight) {
   sum_box(y, x, width, channels, rows, cols, weight);
 }
 
@@ -53,10 +55,12 @@ namespace {
 HWY_EXPORT(sum_box_f32);
 HWY_EXPORT(sum_box_f64);
 
-void sum_box(float* y, const float* x, int64_t width, int64_t channels, Range rows, Range cols, float weight) {
+void sum_box(float* y, const float* x, int64_t width, int64_t channels, WindowRange rows, WindowRange cols,
+             float weight) {
   HWY_DYNAMIC_DISPATCH(sum_box_f32)(y, x, width, channels, rows, cols, weight);
 }
-void sum_box(double* y, const double* x, int64_t width, int64_t channels, Range rows, Range cols, double weight) {
+void sum_box(double* y, const double* x, int64_t width, int64_t channels, WindowRange rows, WindowRange cols,
+             double weight) {
   HWY_DYNAMIC_DISPATCH(sum_box_f64)(y, x, width, channels, rows, cols, weight);
 }
 
@@ -69,20 +73,14 @@ std::unique_ptr<Kernel> bind(Device& device, const Site& site, const KernelArgs&
   // The kernel gathers from an image [in_h, in_w] to an image [out_h, out_w], as seen from here.
   const int64_t out_h = kGrad ? g.in_h : g.out_h, out_w = kGrad ? g.in_w : g.out_w;
   const int64_t in_h = kGrad ? g.out_h : g.in_h, in_w = kGrad ? g.out_w : g.in_w;
-  const auto range_h = [=](int64_t o) {
-    return kGrad ? covering_windows(o, g.kernel_h, g.stride_h, g.pad_top, in_h)
-                 : window_inputs(o, g.kernel_h, g.stride_h, g.pad_top, in_h);
-  };
-  const auto range_w = [=](int64_t o) {
-    return kGrad ? covering_windows(o, g.kernel_w, g.stride_w, g.pad_left, in_w)
-                 : window_inputs(o, g.kernel_w, g.stride_w, g.pad_left, in_w);
-  };
+  const auto range_h = [=](int64_t o) { return kGrad ? g.rows().windows_over(o) : g.rows().positions(o); };
+  const auto range_w = [=](int64_t o) { return kGrad ? g.columns().windows_over(o) : g.columns().positions(o); };
   const auto make = [&](auto t) {
     using T = decltype(t);
     return host_kernel([=, &pool = host.pool, y = host.y<T>(), x = host.x<T>(0)] {
       pool.run(g.batch * out_h, [&](int64_t row) {
         const T* image = x + row / out_h * in_h * in_w * g.channels;
-        const Range rows = range_h(row % out_h);
+        const WindowRange rows = range_h(row % out_h);
         for (int64_t j = 0; j < out_w; ++j)
           sum_box(y + (row * out_w + j) * g.channels, image, in_w, g.channels, rows, range_w(j),
                   static_cast<T>(weight));

@@ -6,6 +6,7 @@
 // values, so that few channels are as fast as many.
 #include "ops/batch_norm.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "backend/cpu/families.h"

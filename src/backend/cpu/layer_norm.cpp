@@ -1,6 +1,8 @@
 // layer_norm and layer_norm_grad: a row is read from memory once; its later passes find it in cache.
 #include "ops/layer_norm.h"
 
+#include <algorithm>
+
 #include "backend/cpu/families.h"
 #include "backend/cpu/host_kernel.h"
 #include "backend/cpu/norm_columns.h"

@@ -2,9 +2,10 @@
 // where it is needed; nothing is kept from the forward pass.
 #include "ops/max_pool.h"
 
+#include <algorithm>
+
 #include "backend/cpu/families.h"
 #include "backend/cpu/host_kernel.h"
-#include "backend/cpu/pool_window.h"
 #include "base/checked.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -37,7 +38,7 @@ HWY_INLINE hn::Mask<D> beats(D, V x, V best) {
 
 // Windows of K x K that lie wholly in the image have their taps at fixed distances: loops over them unroll.
 template <int K>
-HWY_INLINE bool is_whole(const PoolGeometry& g, Range rows, Range cols) {
+HWY_INLINE bool is_whole(const PoolGeometry& g, WindowRange rows, WindowRange cols) {
   return g.kernel_h == K && g.kernel_w == K && rows.end - rows.begin == K && cols.end - cols.begin == K;
 }
 
@@ -54,9 +55,9 @@ HWY_INLINE void forward_whole(T* y, const T* x, int64_t row, int64_t channels) {
 // One row of windows of one image.
 template <class T>
 void forward(const PoolGeometry& g, T* y, const T* x, int64_t oh) {
-  const Range rows = window_inputs(oh, g.kernel_h, g.stride_h, g.pad_top, g.in_h);
+  const WindowRange rows = g.rows().positions(oh);
   for (int64_t ow = 0; ow < g.out_w; ++ow) {
-    const Range cols = window_inputs(ow, g.kernel_w, g.stride_w, g.pad_left, g.in_w);
+    const WindowRange cols = g.columns().positions(ow);
     T* out = y + (oh * g.out_w + ow) * g.channels;
     const T* first = x + (rows.begin * g.in_w + cols.begin) * g.channels;
     if (is_whole<2>(g, rows, cols)) {
@@ -80,9 +81,9 @@ void forward(const PoolGeometry& g, T* y, const T* x, int64_t oh) {
 // What is read at the maximum: t for pick.
 template <class T>
 void pick(const PoolGeometry& g, T* y, const T* t, const T* x, int64_t oh) {
-  const Range rows = window_inputs(oh, g.kernel_h, g.stride_h, g.pad_top, g.in_h);
+  const WindowRange rows = g.rows().positions(oh);
   for (int64_t ow = 0; ow < g.out_w; ++ow) {
-    const Range cols = window_inputs(ow, g.kernel_w, g.stride_w, g.pad_left, g.in_w);
+    const WindowRange cols = g.columns().positions(ow);
     T* out = y + (oh * g.out_w + ow) * g.channels;
     for_each_channel<T>(0, g.channels, [&](auto d, int64_t c) HWY_ATTR {
       const int64_t first = (rows.begin * g.in_w + cols.begin) * g.channels + c;
@@ -125,15 +126,13 @@ HWY_INLINE void backward_whole(T* dx, const T* dy, const T* x, int64_t row, int6
 // every element of dx once instead.
 template <class T>
 void backward(const PoolGeometry& g, T* dx, const T* dy, const T* x, int64_t c0, int64_t c1) {
-  const bool tiles = g.kernel_h == g.stride_h && g.kernel_w == g.stride_w && g.out_h * g.stride_h == g.in_h &&
-                     g.out_w * g.stride_w == g.in_w;
-  const bool fast = tiles && g.kernel_h == 2 && g.kernel_w == 2;
+  const bool fast = g.tiles() && g.kernel_h == 2 && g.kernel_w == 2;
   if (!fast)
     for (int64_t i = 0; i < g.in_h * g.in_w; ++i) std::fill(dx + i * g.channels + c0, dx + i * g.channels + c1, T{0});
   for (int64_t oh = 0; oh < g.out_h; ++oh) {
-    const Range rows = window_inputs(oh, g.kernel_h, g.stride_h, g.pad_top, g.in_h);
+    const WindowRange rows = g.rows().positions(oh);
     for (int64_t ow = 0; ow < g.out_w; ++ow) {
-      const Range cols = window_inputs(ow, g.kernel_w, g.stride_w, g.pad_left, g.in_w);
+      const WindowRange cols = g.columns().positions(ow);
       const T* in = dy + (oh * g.out_w + ow) * g.channels;
       const int64_t first = (rows.begin * g.in_w + cols.begin) * g.channels;
       if (fast) {

@@ -1,6 +1,7 @@
 // For tests: runs one node on a backend's kernels, and the oracle's answer to compare with.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <optional>

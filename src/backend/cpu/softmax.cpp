@@ -1,6 +1,8 @@
 // softmax, log_softmax, cross_entropy and their gradients: row by row, everything after the first read from cache.
 #include "ops/softmax.h"
 
+#include <algorithm>
+
 #include "backend/cpu/families.h"
 #include "backend/cpu/host_kernel.h"
 #include "ops/cross_entropy.h"

@@ -93,11 +93,10 @@ ConvGeometry geometry_of(const Node& n, const Types& in) {
   return conv_geometry(in[0].shape, in[1].shape, p);
 }
 
-// Output size when the padding behind equals that in front. Padding behind has no effect of its own: it only decides
-// how many outputs there are.
-int64_t symmetric_out(int64_t in, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation) {
-  const int64_t room = in + 2 * pad - ((kernel - 1) * dilation + 1);
-  return room < 0 ? -1 : room / stride + 1;
+// Whether the axis has as many windows as with the same padding behind as in front: padding behind has no effect but
+// on their number.
+bool is_symmetric(const WindowAxis& a) {
+  return window_count("cudnn", a.in, a.kernel, a.stride, a.pad, a.pad, a.dilation) == a.out;
 }
 
 std::string check_conv(const Target& target, DType dtype, const ConvGeometry& g) {
@@ -105,9 +104,7 @@ std::string check_conv(const Target& target, DType dtype, const ConvGeometry& g)
   if (cudnn_data_type(dtype) < 0) return fmt::format("no convolution of {}", to_string(dtype));
   if (std::string reason = tensor_core_reason(target, dtype); !reason.empty()) return reason;
   if (g.x().numel() == 0 || g.y().numel() == 0) return "an empty convolution";
-  if (symmetric_out(g.in_h, g.kernel_h, g.stride_h, g.pad_top, g.dilation_h) != g.out_h ||
-      symmetric_out(g.in_w, g.kernel_w, g.stride_w, g.pad_left, g.dilation_w) != g.out_w)
-    return "cuDNN pads alike on both sides";
+  if (!is_symmetric(g.rows()) || !is_symmetric(g.columns())) return "cuDNN pads alike on both sides";
   return "";
 }
 

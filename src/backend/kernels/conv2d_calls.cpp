@@ -1,5 +1,7 @@
 #include "backend/kernels/conv2d_calls.h"
 
+#include <algorithm>
+
 #include "backend/conv_phase.h"
 #include "base/checked.h"
 
@@ -94,9 +96,9 @@ Product data_gradient(const ConvGeometry& g, DType t, int64_t py, int64_t px, co
 std::vector<Product> data_gradients(const ConvGeometry& g, DType t) {
   std::vector<Product> out;
   for (int64_t py = 0; py < g.stride_h; ++py) {
-    const ConvPhase y = conv_phase(py, g.in_h, g.stride_h, g.pad_top, g.kernel_h, g.dilation_h);
+    const ConvPhase y = conv_phase(py, g.rows());
     for (int64_t px = 0; px < g.stride_w; ++px) {
-      const ConvPhase x = conv_phase(px, g.in_w, g.stride_w, g.pad_left, g.kernel_w, g.dilation_w);
+      const ConvPhase x = conv_phase(px, g.columns());
       if (y.size > 0 && x.size > 0) out.push_back(data_gradient(g, t, py, px, y, x));
     }
   }

@@ -16,11 +16,6 @@ namespace {
 constexpr int64_t kPoolBlock = 4096;               // elements of one narrow group
 constexpr int64_t kMostPixels = int64_t{1} << 30;  // the text counts in int
 
-bool tiles_exactly(const PoolGeometry& g) {
-  return g.kernel_h == g.stride_h && g.kernel_w == g.stride_w && g.out_h * g.stride_h == g.in_h &&
-         g.out_w * g.stride_w == g.in_w && g.pad_top == 0 && g.pad_left == 0;
-}
-
 }  // namespace
 
 std::vector<KernelCall> pool_calls(const Node& n, ArgTypes in, ArgTypes out, LaunchStyle style) {
@@ -31,7 +26,7 @@ std::vector<KernelCall> pool_calls(const Node& n, ArgTypes in, ArgTypes out, Lau
   const Shape& x = op == "avg_pool_grad" ? out[0].shape : in.back().shape;
   const PoolGeometry g = pool_geometry(op.c_str(), x, p);
   const bool narrow = style == LaunchStyle::narrow;
-  const bool tiles = op == "max_pool_grad" && tiles_exactly(g);
+  const bool tiles = op == "max_pool_grad" && g.tiles();
   if (tiles) op = "max_pool_grad_tiles";
   LATHE_CHECK(g.x().numel() / g.channels < kMostPixels, "{} pixels", g.x().numel() / g.channels);
 

@@ -11,19 +11,17 @@
 
 namespace lathe {
 
-#define LATHE_OPENCL_FUNCTIONS(F)                                                                                      \
-  F(clGetPlatformIDs)                                                                                                  \
-  F(clGetPlatformInfo)                                                                                                 \
-  F(clGetDeviceIDs)                                                                                                    \
-  F(clGetDeviceInfo)                                                                                                   \
-  F(clCreateContext) F(clReleaseContext) F(clCreateCommandQueue) F(clReleaseCommandQueue) F(clCreateBuffer)            \
-      F(clReleaseMemObject) F(clCreateProgramWithSource) F(clCreateProgramWithBinary) F(clBuildProgram)                \
-          F(clGetProgramInfo) F(clGetProgramBuildInfo) F(clReleaseProgram) F(clCreateKernel) F(clReleaseKernel)        \
-              F(clGetKernelWorkGroupInfo) F(clSetKernelArg) F(clEnqueueNDRangeKernel) F(clEnqueueReadBuffer)           \
-                  F(clEnqueueWriteBuffer) F(clEnqueueCopyBuffer) F(clEnqueueFillBuffer) F(clEnqueueMapBuffer)          \
-                      F(clEnqueueUnmapMemObject) F(clEnqueueMarkerWithWaitList) F(clEnqueueBarrierWithWaitList)        \
-                          F(clWaitForEvents) F(clGetEventInfo) F(clReleaseEvent) F(clGetEventProfilingInfo) F(clFlush) \
-                              F(clFinish)
+// clang-format off
+#define LATHE_OPENCL_FUNCTIONS(F) \
+  F(clGetPlatformIDs) F(clGetPlatformInfo) F(clGetDeviceIDs) F(clGetDeviceInfo) F(clCreateContext) \
+  F(clReleaseContext) F(clCreateCommandQueue) F(clReleaseCommandQueue) F(clCreateBuffer) F(clReleaseMemObject) \
+  F(clCreateProgramWithSource) F(clCreateProgramWithBinary) F(clBuildProgram) F(clGetProgramInfo) \
+  F(clGetProgramBuildInfo) F(clReleaseProgram) F(clCreateKernel) F(clReleaseKernel) F(clGetKernelWorkGroupInfo) \
+  F(clSetKernelArg) F(clEnqueueNDRangeKernel) F(clEnqueueReadBuffer) F(clEnqueueWriteBuffer) \
+  F(clEnqueueCopyBuffer) F(clEnqueueFillBuffer) F(clEnqueueMapBuffer) F(clEnqueueUnmapMemObject) \
+  F(clEnqueueMarkerWithWaitList) F(clEnqueueBarrierWithWaitList) F(clWaitForEvents) F(clGetEventInfo) \
+  F(clReleaseEvent) F(clGetEventProfilingInfo) F(clFlush) F(clFinish)
+// clang-format on
 
 struct OpenClApi {
 #define LATHE_DECLARE(name) decltype(&::name) name = nullptr;

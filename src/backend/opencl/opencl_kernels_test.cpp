@@ -84,7 +84,9 @@ void add_convolutions(DeviceBatch& batch) {
   Conv2dParams strided = same;
   strided.stride_h = strided.stride_w = 2;
   strided.groups = 2;
-  for (const auto& [label, c] : {std::pair("conv", same), std::pair("strided conv in groups", strided)}) {
+  for (const auto& row : {std::pair("conv", same), std::pair("strided conv in groups", strided)}) {
+    const char* const label = row.first;
+    const Conv2dParams& c = row.second;  // clang 14 captures no structured bindings
     const int64_t out = c.stride_h == 1 ? 14 : 7;
     add(label, {f32({3, 14, 14, 48}), f32({70, 3, 3, 48 / c.groups})},
         [&](const Values& x) { return conv2d(x[0], x[1], c); });

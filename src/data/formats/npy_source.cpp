@@ -1,4 +1,5 @@
 // A source of samples from arrays: a folder of .npy files, or an .npz archive.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>

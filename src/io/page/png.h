@@ -1,9 +1,10 @@
-// PNG files from pixels in memory.
+// PNG files from pixels in memory, written by libpng. data/png.h reads them.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace lathe::io {
 

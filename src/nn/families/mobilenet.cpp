@@ -1,6 +1,7 @@
 // Networks of inverted residuals: 1x1 to more channels, depthwise convolution, 1x1 back without activation.
 // MobileNetV2 (Sandler et al., 2018) with torchvision's names; EfficientNet-Lite (Tan and Le, 2019; ReLU6, no squeeze
 // and excitation) with timm's.
+#include <algorithm>
 #include <cmath>
 
 #include "nn/families/model.h"

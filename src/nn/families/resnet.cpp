@@ -1,5 +1,6 @@
 // Residual networks (He et al., 2016; the stride of a bottleneck stands at its 3x3 convolution), with torchvision's
 // names.
+#include <algorithm>
 #include <cmath>
 
 #include "nn/families/model.h"

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <optional>
 
+#include "ir/live_nodes.h"
 #include "ops/elementwise.h"
 #include "ops/full.h"
-#include "passes/dce.h"
 #include "passes/techniques/gradients.h"
 
 namespace lathe {

@@ -1,6 +1,8 @@
 // conv2d, its two gradients, and fused nodes of kind "conv2d": by Winograd where that pays, else on conv_gemm.
 #include "ops/conv2d.h"
 
+#include <algorithm>
+
 #include "backend/cpu/conv/conv_gemm.h"
 #include "backend/cpu/conv/winograd.h"
 #include "backend/cpu/families.h"
@@ -11,43 +13,24 @@
 namespace lathe::cpu {
 namespace {
 
-ConvShape conv_shape(const ConvGeometry& g) {
-  return {.n = g.batch,
-          .h = g.in_h,
-          .w = g.in_w,
-          .c = g.in_c,
-          .o = g.out_c,
-          .kh = g.kernel_h,
-          .kw = g.kernel_w,
-          .stride_h = g.stride_h,
-          .stride_w = g.stride_w,
-          .pad_top = g.pad_top,
-          .pad_left = g.pad_left,
-          .dil_h = g.dilation_h,
-          .dil_w = g.dilation_w,
-          .groups = g.groups,
-          .oh = g.out_h,
-          .ow = g.out_w};
-}
-
-ConvShape conv_shape(ConvPass pass, const Types& in, const Conv2dParams& p) {
+ConvGeometry geometry_of(ConvPass pass, const Types& in, const Conv2dParams& p) {
   switch (pass) {
-    case ConvPass::dx: return conv_shape(conv_geometry_dx(in[0].shape, in[1].shape, p));
-    case ConvPass::dw: return conv_shape(conv_geometry_dw(in[0].shape, in[1].shape, p));
+    case ConvPass::dx: return conv_geometry_dx(in[0].shape, in[1].shape, p);
+    case ConvPass::dw: return conv_geometry_dw(in[0].shape, in[1].shape, p);
     case ConvPass::forward: break;
   }
-  return conv_shape(conv_geometry(in[0].shape, in[1].shape, p));
+  return conv_geometry(in[0].shape, in[1].shape, p);
 }
 
 // The two ways to compute a pass.
 struct Direct {
   static constexpr double kWork = 1;
-  static std::string declines(ConvPass, DType, const ConvShape&) { return ""; }
-  static int64_t bytes(ConvPass pass, DType t, const ConvShape& s, int threads) {
+  static std::string declines(ConvPass, DType, const ConvGeometry&) { return ""; }
+  static int64_t bytes(ConvPass pass, DType t, const ConvGeometry& s, int threads) {
     return t == DType::f64 ? conv2d_workspace<double>(pass, s, threads) : conv2d_workspace<float>(pass, s, threads);
   }
   template <ConvPass pass, class T>
-  static void run(ThreadPool& pool, const ConvShape& s, T* y, const T* a, const T* b, const Epilogue<T>& e,
+  static void run(ThreadPool& pool, const ConvGeometry& s, T* y, const T* a, const T* b, const Epilogue<T>& e,
                   std::span<std::byte> space) {
     if constexpr (pass == ConvPass::forward) conv2d_forward<T>(pool, s, y, a, b, e, space);
     if constexpr (pass == ConvPass::dx) conv2d_dx<T>(pool, s, y, a, b, space);
@@ -57,14 +40,14 @@ struct Direct {
 
 struct Winograd {
   static constexpr double kWork = 16.0 / 36;
-  static std::string declines(ConvPass pass, DType t, const ConvShape& s) {
+  static std::string declines(ConvPass pass, DType t, const ConvGeometry& s) {
     return t == DType::f32 ? winograd_declines(pass, s) : fmt::format("takes no {}", to_string(t));
   }
-  static int64_t bytes(ConvPass pass, DType, const ConvShape& s, int threads) {
+  static int64_t bytes(ConvPass pass, DType, const ConvGeometry& s, int threads) {
     return winograd_workspace(pass, s, threads);
   }
   template <ConvPass pass, class T>
-  static void run(ThreadPool& pool, const ConvShape& s, T* y, const T* a, const T* b, const Epilogue<T>& e,
+  static void run(ThreadPool& pool, const ConvGeometry& s, T* y, const T* a, const T* b, const Epilogue<T>& e,
                   std::span<std::byte> space) {
     if constexpr (!std::is_same_v<T, float>)
       throw InternalError("winograd: f32 only");
@@ -84,13 +67,13 @@ template <class Way, ConvPass pass>
 std::string accepts(const Site& site) {
   const std::string reason = accepts_wide(site);
   return reason.empty()
-             ? Way::declines(pass, site.in[0].dtype, conv_shape(pass, site.in, site.node.get<Conv2dParams>()))
+             ? Way::declines(pass, site.in[0].dtype, geometry_of(pass, site.in, site.node.get<Conv2dParams>()))
              : reason;
 }
 
 template <class Way, ConvPass pass>
 int64_t workspace(const Site& site) {
-  return Way::bytes(pass, site.in[0].dtype, conv_shape(pass, site.in, site.node.get<Conv2dParams>()),
+  return Way::bytes(pass, site.in[0].dtype, geometry_of(pass, site.in, site.node.get<Conv2dParams>()),
                     site.target.threads);
 }
 
@@ -98,7 +81,7 @@ template <class Way, ConvPass pass>
 std::unique_ptr<Kernel> bind(Device& device, const Site& site, const KernelArgs& args) {
   const HostArgs host(device, args);
   if (site.out[0].numel() == 0) return host_kernel([] {});
-  const ConvShape s = conv_shape(pass, site.in, site.node.get<Conv2dParams>());
+  const ConvGeometry s = geometry_of(pass, site.in, site.node.get<Conv2dParams>());
   return dispatch_float(site.in[0].dtype, [&](auto t) {
     using T = decltype(t);
     return host_kernel([s, &pool = host.pool, y = host.y<T>(), a = host.x<T>(0), b = host.x<T>(1),
@@ -106,18 +89,20 @@ std::unique_ptr<Kernel> bind(Device& device, const Site& site, const KernelArgs&
   });
 }
 
-ConvShape chain_shape(const Chain& c) { return conv_shape(ConvPass::forward, c.head_in, c.head.get<Conv2dParams>()); }
+ConvGeometry chain_geometry(const Chain& c) {
+  return geometry_of(ConvPass::forward, c.head_in, c.head.get<Conv2dParams>());
+}
 
 template <class Way>
 std::string accepts_chain(const Site& site) {
   std::string reason;
   const auto c = find_chain(site.node.get<FusedParams>(), "conv2d", &reason);
-  return c ? Way::declines(ConvPass::forward, c->head_out.dtype, chain_shape(*c)) : reason;
+  return c ? Way::declines(ConvPass::forward, c->head_out.dtype, chain_geometry(*c)) : reason;
 }
 
 template <class Way>
 int64_t chain_bytes(const Chain& c, int threads) {
-  return round_up(Way::bytes(ConvPass::forward, c.head_out.dtype, chain_shape(c), threads), 64);
+  return round_up(Way::bytes(ConvPass::forward, c.head_out.dtype, chain_geometry(c), threads), 64);
 }
 
 template <class Way>
@@ -141,7 +126,7 @@ std::unique_ptr<Kernel> bind_chain(Device& device, const Site& site, const Kerne
     in.push_back(product);
     loop = std::make_shared<const Loop>(*c.loop, in, host.out, host.workspace.data() + bytes);
   }
-  const ConvShape s = chain_shape(c);
+  const ConvGeometry s = chain_geometry(c);
   return dispatch_float(c.head_out.dtype, [&](auto t) {
     using T = decltype(t);
     const T* x = host.x<T>(static_cast<size_t>(c.inputs[0]));

@@ -105,13 +105,13 @@ HWY_EXPORT(sum_pixels);
 // parts depends on the shape only.
 constexpr int64_t kMaxParts = 64;
 
-int64_t parts(const ConvShape& s) { return std::min(kMaxParts, s.n * s.oh); }
+int64_t parts(const ConvGeometry& s) { return std::min(kMaxParts, s.batch * s.out_h); }
 
 // w [o, taps] as [taps, o], so that the loops below run along memory.
 template <class T>
-void transpose_weights(const ConvShape& s, const T* w, T* dst) {
+void transpose_weights(const ConvGeometry& s, const T* w, T* dst) {
   for (int64_t tap = 0; tap < s.taps(); ++tap)
-    for (int64_t o = 0; o < s.o; ++o) dst[tap * s.o + o] = w[o * s.taps() + tap];
+    for (int64_t o = 0; o < s.out_c; ++o) dst[tap * s.out_c + o] = w[o * s.taps() + tap];
 }
 
 // y[c * multiplier + i] += x[c] * w[c * multiplier + i]
@@ -122,8 +122,8 @@ void accumulate(T* __restrict y, const T* __restrict x, const T* __restrict w, i
 }
 
 template <ConvPass pass, class T>
-void sum_plain(const ConvShape& s, const Line<T>& l) {
-  const int64_t multiplier = s.o / s.c, n = pass == ConvPass::dx ? s.c : s.o;
+void sum_plain(const ConvGeometry& s, const Line<T>& l) {
+  const int64_t multiplier = s.out_c / s.in_c, n = pass == ConvPass::dx ? s.in_c : s.out_c;
   for (int64_t p = 0; p < l.pixels; ++p) {
     T* y = l.y + p * l.y_step;
     const T* x = l.x + p * l.x_step;
@@ -131,19 +131,19 @@ void sum_plain(const ConvShape& s, const Line<T>& l) {
     for (int64_t t = 0; t < l.taps; ++t) {
       const T *in = x + l.offset[t], *w = l.w[t];
       if constexpr (pass == ConvPass::dx) {
-        for (int64_t c = 0; c < s.c; ++c)
+        for (int64_t c = 0; c < s.in_c; ++c)
           for (int64_t m = c * multiplier; m < (c + 1) * multiplier; ++m) y[c] += in[m] * w[m];
       } else {
-        accumulate(y, in, w, s.c, multiplier);
+        accumulate(y, in, w, s.in_c, multiplier);
       }
     }
   }
 }
 
 template <ConvPass pass, class T>
-void sum(const ConvShape& s, const Line<T>& l) {
+void sum(const ConvGeometry& s, const Line<T>& l) {
   if constexpr (std::is_same_v<T, float>)
-    if (s.o == s.c) return HWY_DYNAMIC_DISPATCH(sum_taps)(l, s.c);
+    if (s.out_c == s.in_c) return HWY_DYNAMIC_DISPATCH(sum_taps)(l, s.in_c);
   sum_plain<pass>(s, l);
 }
 
@@ -163,9 +163,9 @@ struct Axis {
 
 // A part of a row of one pass: results [begin, end), `y_step` values apart. The first decides which columns are within.
 template <ConvPass pass, class T>
-void sum_piece(const ConvShape& s, T* y, int64_t y_step, const T* x, const T* weights, const Axis& rows,
+void sum_piece(const ConvGeometry& s, T* y, int64_t y_step, const T* x, const T* weights, const Axis& rows,
                const Axis& columns, int64_t begin, int64_t end) {
-  const int64_t width = pass == ConvPass::dx ? s.o : s.c;  // of a pixel of x
+  const int64_t width = pass == ConvPass::dx ? s.out_c : s.in_c;  // of a pixel of x
   Line<T> l;
   l.y = y + begin * y_step;
   l.y_step = y_step;
@@ -184,7 +184,7 @@ void sum_piece(const ConvShape& s, T* y, int64_t y_step, const T* x, const T* we
         l.taps = 0;
       }
       l.offset[l.taps] = (row * columns.length + column) * width;
-      l.w[l.taps++] = weights + (ky * columns.taps + kx) * s.o;
+      l.w[l.taps++] = weights + (ky * columns.taps + kx) * s.out_c;
     }
   }
   sum<pass>(s, l);
@@ -192,7 +192,7 @@ void sum_piece(const ConvShape& s, T* y, int64_t y_step, const T* x, const T* we
 
 // A row of results: those that miss columns one by one, the others at once.
 template <ConvPass pass, class T>
-void sum_row(const ConvShape& s, T* y, int64_t y_step, const T* x, const T* weights, const Axis& rows,
+void sum_row(const ConvGeometry& s, T* y, int64_t y_step, const T* x, const T* weights, const Axis& rows,
              const Axis& columns, int64_t count) {
   int64_t first = 0, last = count;
   for (int64_t k = 0, column = 0; k < columns.taps; ++k) {
@@ -212,10 +212,11 @@ void sum_row(const ConvShape& s, T* y, int64_t y_step, const T* x, const T* weig
 
 // One tap's gradient along a row of output pixels; x and g are those of the first.
 template <class T>
-void add_products(const ConvShape& s, T* sum, const T* x, const T* g, int64_t pixels) {
+void add_products(const ConvGeometry& s, T* sum, const T* x, const T* g, int64_t pixels) {
   if constexpr (std::is_same_v<T, float>)
-    if (s.o == s.c) return HWY_DYNAMIC_DISPATCH(sum_pixels)(sum, x, s.stride_w * s.c, g, pixels, s.c);
-  for (int64_t p = 0; p < pixels; ++p) accumulate(sum, x + p * s.stride_w * s.c, g + p * s.o, s.c, s.o / s.c);
+    if (s.out_c == s.in_c) return HWY_DYNAMIC_DISPATCH(sum_pixels)(sum, x, s.stride_w * s.in_c, g, pixels, s.in_c);
+  for (int64_t p = 0; p < pixels; ++p)
+    accumulate(sum, x + p * s.stride_w * s.in_c, g + p * s.out_c, s.in_c, s.out_c / s.in_c);
 }
 
 // Rows per task: about 64 KiB of results.
@@ -239,89 +240,93 @@ void finish(const Epilogue<T>& e, T* out, int64_t pixel, int64_t n) {
 }  // namespace
 
 template <class T>
-int64_t depthwise_workspace(ConvPass pass, const ConvShape& s) {
+int64_t depthwise_workspace(ConvPass pass, const ConvGeometry& s) {
   const int64_t copies = pass == ConvPass::dw ? parts(s) : 1;
-  return copies * s.taps() * s.o * static_cast<int64_t>(sizeof(T));
+  return copies * s.taps() * s.out_c * static_cast<int64_t>(sizeof(T));
 }
 
 template <class T>
-void depthwise_forward(ThreadPool& pool, const ConvShape& s, T* y, const T* x, const T* w, const Epilogue<T>& e,
+void depthwise_forward(ThreadPool& pool, const ConvGeometry& s, T* y, const T* x, const T* w, const Epilogue<T>& e,
                        std::span<std::byte> workspace) {
   T* weights = reinterpret_cast<T*>(workspace.data());
   transpose_weights(s, w, weights);
-  const Axis columns{s.kw, s.w, s.stride_w, -s.pad_left, s.dil_w, 1};
-  pool.run_blocks(s.n * s.oh, grain(s.ow * s.o), [&](int64_t begin, int64_t end) {
+  const Axis columns{s.kernel_w, s.in_w, s.stride_w, -s.pad_left, s.dilation_w, 1};
+  pool.run_blocks(s.batch * s.out_h, grain(s.out_w * s.out_c), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const Axis rows{s.kh, s.h, 1, row % s.oh * s.stride_h - s.pad_top, s.dil_h, 1};
-      sum_row<ConvPass::forward>(s, y + row * s.ow * s.o, s.o, x + row / s.oh * s.h * s.w * s.c, weights, rows, columns,
-                                 s.ow);
-      for (int64_t pixel = row * s.ow; pixel < (row + 1) * s.ow; ++pixel) finish(e, y + pixel * s.o, pixel, s.o);
+      const Axis rows{s.kernel_h, s.in_h, 1, row % s.out_h * s.stride_h - s.pad_top, s.dilation_h, 1};
+      sum_row<ConvPass::forward>(s, y + row * s.out_w * s.out_c, s.out_c, x + row / s.out_h * s.in_h * s.in_w * s.in_c,
+                                 weights, rows, columns, s.out_w);
+      for (int64_t pixel = row * s.out_w; pixel < (row + 1) * s.out_w; ++pixel)
+        finish(e, y + pixel * s.out_c, pixel, s.out_c);
     }
   });
 }
 
 // Columns in classes by their position modulo the stride: in each the same taps are live.
 template <class T>
-void depthwise_dx(ThreadPool& pool, const ConvShape& s, T* dx, const T* dy, const T* w,
+void depthwise_dx(ThreadPool& pool, const ConvGeometry& s, T* dx, const T* dy, const T* w,
                   std::span<std::byte> workspace) {
   T* weights = reinterpret_cast<T*>(workspace.data());
   transpose_weights(s, w, weights);
-  pool.run_blocks(s.n * s.h, grain(s.w * s.c), [&](int64_t begin, int64_t end) {
+  pool.run_blocks(s.batch * s.in_h, grain(s.in_w * s.in_c), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const Axis rows{s.kh, s.oh, 1, row % s.h + s.pad_top, -s.dil_h, s.stride_h};
-      const T* image = dy + row / s.h * s.oh * s.ow * s.o;
-      for (int64_t j = 0; j < std::min(s.stride_w, s.w); ++j) {
-        const Axis columns{s.kw, s.ow, 1, j + s.pad_left, -s.dil_w, s.stride_w};
-        sum_row<ConvPass::dx>(s, dx + (row * s.w + j) * s.c, s.stride_w * s.c, image, weights, rows, columns,
-                              ceil_div(s.w - j, s.stride_w));
+      const Axis rows{s.kernel_h, s.out_h, 1, row % s.in_h + s.pad_top, -s.dilation_h, s.stride_h};
+      const T* image = dy + row / s.in_h * s.out_h * s.out_w * s.out_c;
+      for (int64_t j = 0; j < std::min(s.stride_w, s.in_w); ++j) {
+        const Axis columns{s.kernel_w, s.out_w, 1, j + s.pad_left, -s.dilation_w, s.stride_w};
+        sum_row<ConvPass::dx>(s, dx + (row * s.in_w + j) * s.in_c, s.stride_w * s.in_c, image, weights, rows, columns,
+                              ceil_div(s.in_w - j, s.stride_w));
       }
     }
   });
 }
 
 template <class T>
-void depthwise_dw(ThreadPool& pool, const ConvShape& s, T* dw, const T* x, const T* dy,
+void depthwise_dw(ThreadPool& pool, const ConvGeometry& s, T* dw, const T* x, const T* dy,
                   std::span<std::byte> workspace) {
   T* sums = reinterpret_cast<T*>(workspace.data());  // (part, tap, o)
-  const int64_t count = parts(s), rows = s.n * s.oh;
+  const int64_t count = parts(s), rows = s.batch * s.out_h;
   pool.run(count, [&](int64_t part) {
-    T* mine = sums + part * s.taps() * s.o;
-    std::fill(mine, mine + s.taps() * s.o, T(0));
+    T* mine = sums + part * s.taps() * s.out_c;
+    std::fill(mine, mine + s.taps() * s.out_c, T(0));
     for (int64_t row = rows * part / count; row < rows * (part + 1) / count; ++row) {
-      const T* image = x + row / s.oh * s.h * s.w * s.c;
-      for (int64_t ky = 0; ky < s.kh; ++ky) {
-        const int64_t iy = row % s.oh * s.stride_h - s.pad_top + ky * s.dil_h;
-        if (iy < 0 || iy >= s.h) continue;
-        for (int64_t kx = 0; kx < s.kw; ++kx) {
-          const int64_t shift = kx * s.dil_w - s.pad_left;  // ix = j * stride + shift
+      const T* image = x + row / s.out_h * s.in_h * s.in_w * s.in_c;
+      for (int64_t ky = 0; ky < s.kernel_h; ++ky) {
+        const int64_t iy = row % s.out_h * s.stride_h - s.pad_top + ky * s.dilation_h;
+        if (iy < 0 || iy >= s.in_h) continue;
+        for (int64_t kx = 0; kx < s.kernel_w; ++kx) {
+          const int64_t shift = kx * s.dilation_w - s.pad_left;  // ix = j * stride + shift
           const int64_t first = shift < 0 ? ceil_div(-shift, s.stride_w) : 0;
-          const int64_t last = shift < s.w ? std::min(s.ow, ceil_div(s.w - shift, s.stride_w)) : 0;
+          const int64_t last = shift < s.in_w ? std::min(s.out_w, ceil_div(s.in_w - shift, s.stride_w)) : 0;
           if (first < last)
-            add_products(s, mine + (ky * s.kw + kx) * s.o, image + (iy * s.w + first * s.stride_w + shift) * s.c,
-                         dy + (row * s.ow + first) * s.o, last - first);
+            add_products(s, mine + (ky * s.kernel_w + kx) * s.out_c,
+                         image + (iy * s.in_w + first * s.stride_w + shift) * s.in_c,
+                         dy + (row * s.out_w + first) * s.out_c, last - first);
         }
       }
     }
   });
   for (int64_t tap = 0; tap < s.taps(); ++tap) {
-    for (int64_t o = 0; o < s.o; ++o) {
+    for (int64_t o = 0; o < s.out_c; ++o) {
       T sum = 0;
-      for (int64_t part = 0; part < count; ++part) sum += sums[(part * s.taps() + tap) * s.o + o];
+      for (int64_t part = 0; part < count; ++part) sum += sums[(part * s.taps() + tap) * s.out_c + o];
       dw[o * s.taps() + tap] = sum;
     }
   }
 }
 
-template int64_t depthwise_workspace<float>(ConvPass, const ConvShape&);
-template int64_t depthwise_workspace<double>(ConvPass, const ConvShape&);
-template void depthwise_forward(ThreadPool&, const ConvShape&, float*, const float*, const float*,
+template int64_t depthwise_workspace<float>(ConvPass, const ConvGeometry&);
+template int64_t depthwise_workspace<double>(ConvPass, const ConvGeometry&);
+template void depthwise_forward(ThreadPool&, const ConvGeometry&, float*, const float*, const float*,
                                 const Epilogue<float>&, std::span<std::byte>);
-template void depthwise_forward(ThreadPool&, const ConvShape&, double*, const double*, const double*,
+template void depthwise_forward(ThreadPool&, const ConvGeometry&, double*, const double*, const double*,
                                 const Epilogue<double>&, std::span<std::byte>);
-template void depthwise_dx(ThreadPool&, const ConvShape&, float*, const float*, const float*, std::span<std::byte>);
-template void depthwise_dx(ThreadPool&, const ConvShape&, double*, const double*, const double*, std::span<std::byte>);
-template void depthwise_dw(ThreadPool&, const ConvShape&, float*, const float*, const float*, std::span<std::byte>);
-template void depthwise_dw(ThreadPool&, const ConvShape&, double*, const double*, const double*, std::span<std::byte>);
+template void depthwise_dx(ThreadPool&, const ConvGeometry&, float*, const float*, const float*, std::span<std::byte>);
+template void depthwise_dx(ThreadPool&, const ConvGeometry&, double*, const double*, const double*,
+                           std::span<std::byte>);
+template void depthwise_dw(ThreadPool&, const ConvGeometry&, float*, const float*, const float*, std::span<std::byte>);
+template void depthwise_dw(ThreadPool&, const ConvGeometry&, double*, const double*, const double*,
+                           std::span<std::byte>);
 
 }  // namespace lathe::cpu
 #endif

@@ -6,14 +6,14 @@
 namespace lathe::cpu {
 
 template <class T>
-int64_t depthwise_workspace(ConvPass, const ConvShape&);
+int64_t depthwise_workspace(ConvPass, const ConvGeometry&);
 
 template <class T>
-void depthwise_forward(ThreadPool&, const ConvShape&, T* y, const T* x, const T* w, const Epilogue<T>&,
+void depthwise_forward(ThreadPool&, const ConvGeometry&, T* y, const T* x, const T* w, const Epilogue<T>&,
                        std::span<std::byte> workspace);
 template <class T>
-void depthwise_dx(ThreadPool&, const ConvShape&, T* dx, const T* dy, const T* w, std::span<std::byte> workspace);
+void depthwise_dx(ThreadPool&, const ConvGeometry&, T* dx, const T* dy, const T* w, std::span<std::byte> workspace);
 template <class T>
-void depthwise_dw(ThreadPool&, const ConvShape&, T* dw, const T* x, const T* dy, std::span<std::byte> workspace);
+void depthwise_dw(ThreadPool&, const ConvGeometry&, T* dw, const T* x, const T* dy, std::span<std::byte> workspace);
 
 }  // namespace lathe::cpu

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -15,32 +16,28 @@
 namespace lathe::cpu {
 namespace {
 
-ConvShape make(int64_t n, int64_t h, int64_t w, int64_t c, int64_t o, int64_t kh, int64_t kw, int64_t stride = 1,
-               int64_t pad = 0, int64_t dilation = 1, int64_t groups = 1) {
-  ConvShape s;
-  s.n = n;
-  s.h = h;
-  s.w = w;
-  s.c = c;
-  s.o = o;
-  s.kh = kh;
-  s.kw = kw;
-  s.stride_h = s.stride_w = stride;
-  s.pad_top = s.pad_left = pad;
-  s.dil_h = s.dil_w = dilation;
-  s.groups = groups;
-  s.oh = (h + 2 * pad - dilation * (kh - 1) - 1) / stride + 1;
-  s.ow = (w + 2 * pad - dilation * (kw - 1) - 1) / stride + 1;
-  return s;
+ConvGeometry make(int64_t n, int64_t h, int64_t w, int64_t c, int64_t o, int64_t kh, int64_t kw, int64_t stride = 1,
+                  int64_t pad = 0, int64_t dilation = 1, int64_t groups = 1) {
+  return conv_geometry({n, h, w, c}, {o, kh, kw, c / groups},
+                       {.stride_h = stride,
+                        .stride_w = stride,
+                        .pad_top = pad,
+                        .pad_bottom = pad,
+                        .pad_left = pad,
+                        .pad_right = pad,
+                        .dilation_h = dilation,
+                        .dilation_w = dilation,
+                        .groups = groups});
 }
 
-std::string name(const ConvShape& s) {
-  return fmt::format("n{} {}x{} c{} o{} k{}x{} s{},{} p{},{} d{},{} g{}", s.n, s.h, s.w, s.c, s.o, s.kh, s.kw,
-                     s.stride_h, s.stride_w, s.pad_top, s.pad_left, s.dil_h, s.dil_w, s.groups);
+std::string name(const ConvGeometry& s) {
+  return fmt::format("n{} {}x{} c{} o{} k{}x{} s{},{} p{},{} d{},{} g{}", s.batch, s.in_h, s.in_w, s.in_c, s.out_c,
+                     s.kernel_h, s.kernel_w, s.stride_h, s.stride_w, s.pad_top, s.pad_left, s.dilation_h, s.dilation_w,
+                     s.groups);
 }
 
-std::vector<ConvShape> shapes() {
-  std::vector<ConvShape> all = {
+std::vector<ConvGeometry> shapes() {
+  std::vector<ConvGeometry> all = {
       make(2, 7, 9, 3, 5, 3, 3, 1, 1),
       make(1, 8, 8, 16, 20, 1, 1),
       make(2, 8, 10, 4, 6, 1, 1, 2),
@@ -69,26 +66,26 @@ std::vector<ConvShape> shapes() {
       make(1, 12, 13, 33, 33, 3, 3, 2, 2, 2, 33),
       make(1, 6, 5, 3, 9, 7, 7, 1, 3, 1, 3),
   };
-  ConvShape odd = make(2, 9, 12, 4, 6, 3, 5, 1, 1);  // different numbers along the axes, padding on one side only
+  ConvGeometry odd = make(2, 9, 12, 4, 6, 3, 5, 1, 1);  // different numbers along the axes, padding on one side only
   odd.stride_w = 3;
-  odd.dil_h = 2;
+  odd.dilation_h = 2;
   odd.pad_left = 0;
-  odd.oh = (9 + 1 + 2 - 4 - 1) / 1 + 1;
-  odd.ow = (12 + 0 + 3 - 4 - 1) / 3 + 1;
+  odd.out_h = (9 + 1 + 2 - 4 - 1) / 1 + 1;
+  odd.out_w = (12 + 0 + 3 - 4 - 1) / 3 + 1;
   all.push_back(odd);
   return all;
 }
 
 // Odd and even sizes, padding of every kind, channels that fill vectors and panels or do not, k in several blocks,
 // images smaller than a tile.
-std::vector<ConvShape> winograd_shapes() {
-  std::vector<ConvShape> all = {make(3, 9, 8, 64, 64, 3, 3, 1, 1),   make(2, 6, 7, 67, 101, 3, 3, 1, 0),
-                                make(1, 5, 5, 300, 80, 3, 3, 1, 2),  make(1, 4, 6, 80, 520, 3, 3, 1, 1),
-                                make(20, 2, 2, 64, 70, 3, 3, 1, 1),  make(2, 1, 1, 64, 64, 3, 3, 1, 1),
-                                make(2, 16, 15, 64, 64, 3, 3, 1, 1), make(1, 3, 3, 64, 65, 3, 3, 1, 3)};
-  ConvShape odd = make(2, 8, 9, 64, 66, 3, 3, 1, 1);  // padding on one side only
+std::vector<ConvGeometry> winograd_shapes() {
+  std::vector<ConvGeometry> all = {make(3, 9, 8, 64, 64, 3, 3, 1, 1),   make(2, 6, 7, 67, 101, 3, 3, 1, 0),
+                                   make(1, 5, 5, 300, 80, 3, 3, 1, 2),  make(1, 4, 6, 80, 520, 3, 3, 1, 1),
+                                   make(20, 2, 2, 64, 70, 3, 3, 1, 1),  make(2, 1, 1, 64, 64, 3, 3, 1, 1),
+                                   make(2, 16, 15, 64, 64, 3, 3, 1, 1), make(1, 3, 3, 64, 65, 3, 3, 1, 3)};
+  ConvGeometry odd = make(2, 8, 9, 64, 66, 3, 3, 1, 1);  // padding on one side only
   odd.pad_left = 0;
-  odd.ow = 8;
+  odd.out_w = 8;
   all.push_back(odd);
   return all;
 }
@@ -102,20 +99,20 @@ std::vector<double> random_values(int64_t n, uint32_t stream) {
 
 // The definition: calls f(x index, w index, y index) for every product.
 template <class F>
-void for_each_product(const ConvShape& s, F&& f) {
-  for (int64_t n = 0; n < s.n; ++n)
-    for (int64_t i = 0; i < s.oh; ++i)
-      for (int64_t j = 0; j < s.ow; ++j)
-        for (int64_t o = 0; o < s.o; ++o)
-          for (int64_t ky = 0; ky < s.kh; ++ky)
-            for (int64_t kx = 0; kx < s.kw; ++kx) {
-              const int64_t y = i * s.stride_h - s.pad_top + ky * s.dil_h,
-                            x = j * s.stride_w - s.pad_left + kx * s.dil_w;
-              if (y < 0 || y >= s.h || x < 0 || x >= s.w) continue;
-              for (int64_t c = 0; c < s.group_c(); ++c)
-                f(static_cast<size_t>(((n * s.h + y) * s.w + x) * s.c + o / s.group_o() * s.group_c() + c),
-                  static_cast<size_t>(((o * s.kh + ky) * s.kw + kx) * s.group_c() + c),
-                  static_cast<size_t>(((n * s.oh + i) * s.ow + j) * s.o + o));
+void for_each_product(const ConvGeometry& s, F&& f) {
+  for (int64_t n = 0; n < s.batch; ++n)
+    for (int64_t i = 0; i < s.out_h; ++i)
+      for (int64_t j = 0; j < s.out_w; ++j)
+        for (int64_t o = 0; o < s.out_c; ++o)
+          for (int64_t ky = 0; ky < s.kernel_h; ++ky)
+            for (int64_t kx = 0; kx < s.kernel_w; ++kx) {
+              const int64_t y = i * s.stride_h - s.pad_top + ky * s.dilation_h,
+                            x = j * s.stride_w - s.pad_left + kx * s.dilation_w;
+              if (y < 0 || y >= s.in_h || x < 0 || x >= s.in_w) continue;
+              for (int64_t c = 0; c < s.group_in; ++c)
+                f(static_cast<size_t>(((n * s.in_h + y) * s.in_w + x) * s.in_c + o / s.group_out * s.group_in + c),
+                  static_cast<size_t>(((o * s.kernel_h + ky) * s.kernel_w + kx) * s.group_in + c),
+                  static_cast<size_t>(((n * s.out_h + i) * s.out_w + j) * s.out_c + o));
             }
 }
 
@@ -136,12 +133,12 @@ struct Results {
 };
 
 template <class T>
-Results<T> run(const ConvShape& s, int threads) {
+Results<T> run(const ConvGeometry& s, int threads) {
   ThreadPool pool(threads);
   const auto convert = [](const std::vector<double>& v) { return std::vector<T>(v.begin(), v.end()); };
-  const auto x = convert(random_values(s.n * s.h * s.w * s.c, 1));
-  const auto w = convert(random_values(s.o * s.taps() * s.group_c(), 2));
-  const auto dy = convert(random_values(s.pixels() * s.o, 3));
+  const auto x = convert(random_values(s.batch * s.in_h * s.in_w * s.in_c, 1));
+  const auto w = convert(random_values(s.out_c * s.taps() * s.group_in, 2));
+  const auto dy = convert(random_values(s.pixels() * s.out_c, 3));
   Results<T> r{std::vector<T>(dy.size(), T(NAN)), std::vector<T>(x.size(), T(NAN)), std::vector<T>(w.size(), T(NAN))};
   Workspace forward(conv2d_workspace<T>(ConvPass::forward, s, threads));
   conv2d_forward<T>(pool, s, r.y.data(), x.data(), w.data(), {}, forward.span);
@@ -153,11 +150,11 @@ Results<T> run(const ConvShape& s, int threads) {
 }
 
 // As run<float>, by Winograd; he has no dw.
-Results<float> run_winograd(const ConvShape& s, int threads) {
+Results<float> run_winograd(const ConvGeometry& s, int threads) {
   ThreadPool pool(threads);
   const auto convert = [](const std::vector<double>& v) { return std::vector<float>(v.begin(), v.end()); };
-  const auto x = convert(random_values(s.n * s.h * s.w * s.c, 1)), w = convert(random_values(s.o * 9 * s.c, 2)),
-             dy = convert(random_values(s.pixels() * s.o, 3));
+  const auto x = convert(random_values(s.batch * s.in_h * s.in_w * s.in_c, 1)),
+             w = convert(random_values(s.out_c * 9 * s.in_c, 2)), dy = convert(random_values(s.pixels() * s.out_c, 3));
   Results<float> r{std::vector<float>(dy.size(), NAN), std::vector<float>(x.size(), NAN), {}};
   EXPECT_EQ(winograd_declines(ConvPass::forward, s), "") << name(s);
   Workspace forward(winograd_workspace(ConvPass::forward, s, threads));
@@ -167,9 +164,9 @@ Results<float> run_winograd(const ConvShape& s, int threads) {
   return r;
 }
 
-Results<double> definition(const ConvShape& s) {
-  const auto x = random_values(s.n * s.h * s.w * s.c, 1), w = random_values(s.o * s.taps() * s.group_c(), 2),
-             dy = random_values(s.pixels() * s.o, 3);
+Results<double> definition(const ConvGeometry& s) {
+  const auto x = random_values(s.batch * s.in_h * s.in_w * s.in_c, 1),
+             w = random_values(s.out_c * s.taps() * s.group_in, 2), dy = random_values(s.pixels() * s.out_c, 3);
   Results<double> r{std::vector<double>(dy.size()), std::vector<double>(x.size()), std::vector<double>(w.size())};
   for_each_product(s, [&](size_t xi, size_t wi, size_t yi) {
     r.y[yi] += x[xi] * w[wi];
@@ -206,7 +203,7 @@ INSTANTIATE_TEST_SUITE_P(Conv, ConvEachIsa, ::testing::ValuesIn(isa_names()),
                          [](const auto& info) { return info.param; });
 
 TEST_P(ConvEachIsa, EqualsDefinition) {
-  for (const ConvShape& s : shapes()) {
+  for (const ConvGeometry& s : shapes()) {
     const auto got = run<float>(s, 2);
     const auto want = definition(s);
     EXPECT_LT(difference(got.y, want.y), 2e-6) << name(s);
@@ -216,7 +213,7 @@ TEST_P(ConvEachIsa, EqualsDefinition) {
 }
 
 TEST_P(ConvEachIsa, BitsDoNotDependOnThreads) {
-  for (const ConvShape& s : shapes()) {
+  for (const ConvGeometry& s : shapes()) {
     const auto one = run<float>(s, 1);
     EXPECT_EQ(one, run<float>(s, 2)) << name(s);
     EXPECT_EQ(one, run<float>(s, 8)) << name(s);
@@ -224,7 +221,7 @@ TEST_P(ConvEachIsa, BitsDoNotDependOnThreads) {
 }
 
 TEST_P(ConvEachIsa, WinogradEqualsDefinition) {
-  for (const ConvShape& s : winograd_shapes()) {
+  for (const ConvGeometry& s : winograd_shapes()) {
     const auto got = run_winograd(s, 2);
     const auto want = definition(s);
     EXPECT_LT(difference(got.y, want.y), 2e-6) << name(s);
@@ -235,9 +232,9 @@ TEST_P(ConvEachIsa, WinogradEqualsDefinition) {
 }
 
 TEST_P(ConvEachIsa, WinogradsBitsDoNotDependOnTheBatch) {
-  const ConvShape whole = make(9, 7, 6, 64, 96, 3, 3, 1, 1);
-  ConvShape first = whole;
-  first.n = 1;
+  const ConvGeometry whole = make(9, 7, 6, 64, 96, 3, 3, 1, 1);
+  ConvGeometry first = whole;
+  first.batch = 1;
   const auto all = run_winograd(whole, 2), one = run_winograd(first, 2);
   EXPECT_TRUE(std::equal(one.y.begin(), one.y.end(), all.y.begin()));
   EXPECT_TRUE(std::equal(one.dx.begin(), one.dx.end(), all.dx.begin()));
@@ -245,14 +242,14 @@ TEST_P(ConvEachIsa, WinogradsBitsDoNotDependOnTheBatch) {
 
 TEST(Conv, WinogradSaysWhyItDeclines) {
   EXPECT_NE(winograd_declines(ConvPass::dw, make(1, 8, 8, 64, 64, 3, 3, 1, 1)), "");
-  for (const ConvShape& s :
+  for (const ConvGeometry& s :
        {make(1, 8, 8, 64, 64, 3, 1), make(1, 8, 8, 64, 64, 3, 3, 2), make(1, 8, 8, 64, 64, 3, 3, 1, 1, 2),
         make(1, 8, 8, 64, 64, 3, 3, 1, 1, 1, 2), make(1, 8, 8, 64, 10, 3, 3), make(1, 8, 8, 1025, 1024, 3, 3, 1, 1)})
     EXPECT_NE(winograd_declines(ConvPass::forward, s), "") << name(s);
 }
 
 TEST(Conv, DoubleEqualsDefinition) {
-  for (const ConvShape& s : shapes()) {
+  for (const ConvGeometry& s : shapes()) {
     const auto got = run<double>(s, 2);
     const auto want = definition(s);
     EXPECT_LT(difference(got.y, want.y), 1e-13) << name(s);
@@ -262,12 +259,14 @@ TEST(Conv, DoubleEqualsDefinition) {
 }
 
 TEST(Conv, Epilogue) {
-  for (const ConvShape& s : {make(2, 9, 9, 8, 12, 3, 3, 1, 1, 1, 2), make(1, 6, 7, 5, 10, 3, 3, 2, 1, 1, 5),
-                             make(2, 5, 6, 64, 70, 3, 3, 1, 1)}) {
+  for (const ConvGeometry& s : {make(2, 9, 9, 8, 12, 3, 3, 1, 1, 1, 2), make(1, 6, 7, 5, 10, 3, 3, 2, 1, 1, 5),
+                                make(2, 5, 6, 64, 70, 3, 3, 1, 1)}) {
     ThreadPool pool(2);
-    const auto x64 = random_values(s.n * s.h * s.w * s.c, 1), w64 = random_values(s.o * s.taps() * s.group_c(), 2);
+    const auto x64 = random_values(s.batch * s.in_h * s.in_w * s.in_c, 1),
+               w64 = random_values(s.out_c * s.taps() * s.group_in, 2);
     const std::vector<float> x(x64.begin(), x64.end()), w(w64.begin(), w64.end());
-    std::vector<float> plain(static_cast<size_t>(s.pixels() * s.o)), y(plain.size()), bias(static_cast<size_t>(s.o));
+    std::vector<float> plain(static_cast<size_t>(s.pixels() * s.out_c)), y(plain.size()),
+        bias(static_cast<size_t>(s.out_c));
     for (size_t i = 0; i < bias.size(); ++i) bias[i] = static_cast<float>(i);
     const bool winograd = winograd_declines(ConvPass::forward, s).empty();
     Workspace workspace(winograd ? winograd_workspace(ConvPass::forward, s, 2)
@@ -284,8 +283,8 @@ TEST(Conv, Epilogue) {
     };
     forward(y, e);
     for (int64_t p = 0; p < s.pixels(); ++p)
-      for (int64_t o = 0; o < s.o; ++o) {
-        const auto at = static_cast<size_t>(p * s.o + o);
+      for (int64_t o = 0; o < s.out_c; ++o) {
+        const auto at = static_cast<size_t>(p * s.out_c + o);
         const float sum = plain[at] + bias[static_cast<size_t>(o)] + plain[at];
         ASSERT_EQ(y[at], sum + (static_cast<float>(p) * 64 + static_cast<float>(o) * 1024)) << name(s);
       }

@@ -122,18 +122,18 @@ struct Problem {
   int64_t tiles_y, tiles_x, tiles;
   int64_t chunk;  // tiles of a task
 
-  Problem(ConvPass pass, const ConvShape& s, int threads) : turned(pass == ConvPass::dx) {
-    in_h = turned ? s.oh : s.h;
-    in_w = turned ? s.ow : s.w;
-    k = turned ? s.o : s.c;
-    out_h = turned ? s.h : s.oh;
-    out_w = turned ? s.w : s.ow;
-    n = turned ? s.c : s.o;
+  Problem(ConvPass pass, const ConvGeometry& s, int threads) : turned(pass == ConvPass::dx) {
+    in_h = turned ? s.out_h : s.in_h;
+    in_w = turned ? s.out_w : s.in_w;
+    k = turned ? s.out_c : s.in_c;
+    out_h = turned ? s.in_h : s.out_h;
+    out_w = turned ? s.in_w : s.out_w;
+    n = turned ? s.in_c : s.out_c;
     pad_top = turned ? 2 - s.pad_top : s.pad_top;
     pad_left = turned ? 2 - s.pad_left : s.pad_left;
     tiles_y = ceil_div(out_h, 2);
     tiles_x = ceil_div(out_w, 2);
-    tiles = s.n * tiles_y * tiles_x;
+    tiles = s.batch * tiles_y * tiles_x;
     chunk = std::clamp(round_up(tiles / (kTasksPerThread * std::max(threads, 1)), 8), kLeastTiles, kMostTiles);
   }
 
@@ -264,30 +264,31 @@ struct Winograd {
 
 }  // namespace
 
-std::string winograd_declines(ConvPass pass, const ConvShape& s) {
+std::string winograd_declines(ConvPass pass, const ConvGeometry& s) {
   if (pass == ConvPass::dw) return "sums over pixels";
-  if (s.kh != 3 || s.kw != 3) return fmt::format("for kernels of 3x3, this is {}x{}", s.kh, s.kw);
+  if (s.kernel_h != 3 || s.kernel_w != 3)
+    return fmt::format("for kernels of 3x3, this is {}x{}", s.kernel_h, s.kernel_w);
   if (s.stride_h != 1 || s.stride_w != 1) return "has no stride";
-  if (s.dil_h != 1 || s.dil_w != 1) return "has no dilation";
+  if (s.dilation_h != 1 || s.dilation_w != 1) return "has no dilation";
   if (s.groups != 1) return "has no groups";
-  if (std::min(s.c, s.o) < kLeastChannels)
-    return fmt::format("pays from {} channels on, these are {} and {}", kLeastChannels, s.c, s.o);
-  if (s.c > kMostWeights / kPositions / s.o)
+  if (std::min(s.in_c, s.out_c) < kLeastChannels)
+    return fmt::format("pays from {} channels on, these are {} and {}", kLeastChannels, s.in_c, s.out_c);
+  if (s.in_c > kMostWeights / kPositions / s.out_c)
     return fmt::format("its weights, transformed, would have more than {} MiB", kMostWeights >> 18);
   return "";
 }
 
-int64_t winograd_workspace(ConvPass pass, const ConvShape& s, int threads) {
+int64_t winograd_workspace(ConvPass pass, const ConvGeometry& s, int threads) {
   const Problem p(pass, s, threads);
   return (p.packed() + p.zeros() + std::max(threads, 1) * p.own()) * static_cast<int64_t>(sizeof(float));
 }
 
-void winograd_forward(ThreadPool& pool, const ConvShape& s, float* y, const float* x, const float* w,
+void winograd_forward(ThreadPool& pool, const ConvGeometry& s, float* y, const float* x, const float* w,
                       const Epilogue<float>& e, std::span<std::byte> workspace) {
   Winograd({ConvPass::forward, s, pool.threads()}, pool.threads(), workspace).run(pool, x, w, y, e);
 }
 
-void winograd_dx(ThreadPool& pool, const ConvShape& s, float* dx, const float* dy, const float* w,
+void winograd_dx(ThreadPool& pool, const ConvGeometry& s, float* dx, const float* dy, const float* w,
                  std::span<std::byte> workspace) {
   Winograd({ConvPass::dx, s, pool.threads()}, pool.threads(), workspace).run(pool, dy, w, dx, {});
 }

@@ -10,14 +10,14 @@
 namespace lathe::cpu {
 
 // Empty, or why the direct convolution is taken. The same for every batch size: bits must not depend on it.
-std::string winograd_declines(ConvPass, const ConvShape&);
+std::string winograd_declines(ConvPass, const ConvGeometry&);
 
 // Bytes of workspace (aligned to 64) of one of the functions below.
-int64_t winograd_workspace(ConvPass, const ConvShape&, int threads);
+int64_t winograd_workspace(ConvPass, const ConvGeometry&, int threads);
 
-void winograd_forward(ThreadPool&, const ConvShape&, float* y, const float* x, const float* w, const Epilogue<float>&,
-                      std::span<std::byte> workspace);
-void winograd_dx(ThreadPool&, const ConvShape&, float* dx, const float* dy, const float* w,
+void winograd_forward(ThreadPool&, const ConvGeometry&, float* y, const float* x, const float* w,
+                      const Epilogue<float>&, std::span<std::byte> workspace);
+void winograd_dx(ThreadPool&, const ConvGeometry&, float* dx, const float* dy, const float* w,
                  std::span<std::byte> workspace);
 
 }  // namespace lathe::cpu

@@ -1,5 +1,7 @@
 #include "ops/matmul.h"
 
+#include <algorithm>
+
 #include "backend/cpu/families.h"
 #include "backend/cpu/gemm/epilogue.h"
 #include "backend/cpu/gemm/gemm.h"
