@@ -17,6 +17,7 @@
 #include "data/arrays.h"
 #include "io/safetensors.h"
 #include "loop/signals.h"
+#include "predict/predict.h"
 #include "predict/predictor.h"
 #include "session/state.h"
 
@@ -173,7 +174,7 @@ TEST_F(OwnData, HeldOutOrNotEvaluated) {
 }
 
 TEST_F(OwnData, ResumedWithTheSamePassesOnly) {
-  options_.compile.passes.added = {{"fuse", {"mine", [](Graph g, const PassContext&) { return g; }, Level::tensor}}};
+  options_.compile.passes.added = {{"fuse", {"mine", [](StepSet s, const PassContext&) { return s; }, Level::tensor}}};
   train(recipe({"train.epochs=1"}), options_);
   options_.resume = true;
   EXPECT_NO_THROW(train(recipe({"train.epochs=2"}), options_));

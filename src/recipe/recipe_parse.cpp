@@ -11,8 +11,6 @@
 #include "recipe/recipe_check.h"
 #include "recipe/recipe_errors.h"
 #include "recipe/recipe_keys.h"
-#include "recipe/recipe_toml.h"
-#include "recipe/toml_depth.h"
 #include "recipe/toml_file.h"
 
 namespace lathe {
