@@ -135,4 +135,21 @@ decltype(auto) dispatch(DType t, F&& f) {
   return dispatch_compute(t, f);
 }
 
+// The DType of a C++ type that holds its elements.
+template <class T>
+constexpr DType dtype_of() {
+  if constexpr (std::is_same_v<T, float>)
+    return DType::f32;
+  else if constexpr (std::is_same_v<T, double>)
+    return DType::f64;
+  else if constexpr (std::is_same_v<T, int32_t>)
+    return DType::i32;
+  else if constexpr (std::is_same_v<T, int64_t>)
+    return DType::i64;
+  else {
+    static_assert(std::is_same_v<T, uint8_t>, "elements are float, double, int32_t, int64_t or uint8_t");
+    return DType::u8;
+  }
+}
+
 }  // namespace lathe

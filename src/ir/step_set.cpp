@@ -45,14 +45,18 @@ void check_same(const StateSpec& a, const StateSpec& b) {
   if (a.type != b.type) differ("its type", to_string(a.type), to_string(b.type));
   if (a.kind != b.kind) differ("its kind", std::string(to_string(a.kind)), std::string(to_string(b.kind)));
   if (a.of != b.of) differ("the parameter that it belongs to", a.of, b.of);
-  if (a != b) differ("its first value, file or gate", "one", "another");
+  StateSpec c = b;
+  c.gated = a.gated;  // one graph may train what another only reads
+  if (a != c) differ("its first value or file", "one", "another");
 }
 
 }  // namespace
 
 void StateTable::add(StateSpec spec) {
-  if (const StateSpec* same = find(spec.name)) {
-    check_same(*same, spec);
+  if (const auto found = places_.find(spec.name); found != places_.end()) {
+    StateSpec& same = rows_[found->second];
+    check_same(same, spec);
+    same.gated = same.gated || spec.gated;
     return;
   }
   places_.emplace(spec.name, rows_.size());

@@ -17,8 +17,8 @@ namespace lathe {
 class StateTable {
  public:
   using Rows = std::vector<StateSpec>;  // in order
-  // Appends the row. One of that name must say the same (then nothing happens): UserError otherwise; two optimizers,
-  // say, that would share one count of steps.
+  // Appends the row. One of that name must say the same: UserError otherwise; two optimizers, say, that would share one
+  // count of steps. It is gated then if one of the two is.
   void add(StateSpec);
   const StateSpec* find(std::string_view name) const;  // or null
   template <class P>

@@ -89,6 +89,10 @@
 #include "backend/cpu/isa.h"
 #include "run/run_graph.h"
 
+// Networks at work: loops of a program's own.
+#include "nn/step/train_set.h"
+#include "session/session.h"
+
 // Recipes, data of one's own, plans, training, evaluation, prediction.
 #include "compile/compile.h"
 #include "compile/outside.h"

@@ -3,13 +3,11 @@
 #include <algorithm>
 
 #include "nn/step/loss.h"
+#include "nn/step/train_set.h"
 #include "ops/arg_max.h"
 #include "ops/cast.h"
 #include "ops/elementwise.h"
 #include "ops/full.h"
-#include "ops/gather.h"
-#include "ops/grad.h"
-#include "ops/gradient.h"
 #include "ops/group_norm.h"
 #include "ops/reduce.h"
 #include "ops/reshape.h"
@@ -53,62 +51,22 @@ class StepBuilder {
     return sum_all(l) * scale;
   }
 
+  std::function<bool(const StateSpec&)> trained() const {
+    return [this](const StateSpec& s) { return is_trained(s); };
+  }
+
   bool is_trained(const StateSpec& s) const {
     if (s.kind != InputKind::param) return false;
     const ParamGroup* group = find_group(c_.optimizer.groups, s.name);
     return !group || !group->frozen;
   }
 
-  // Gradients of the trained parameters and what the optimizer makes of them; running statistics.
-  void update(Value loss) {
-    const auto lookups = tables();
-    std::vector<StateSpec> specs;
-    Values params;
-    for (size_t i = 0; i < net_.specs().size(); ++i) {
-      if (!is_trained(net_.specs()[i])) continue;
-      specs.push_back(net_.specs()[i]);
-      params.push_back(net_.values()[i]);
-    }
-    LATHE_USER_CHECK(!params.empty(), "model.family \"{}\": expected a parameter to train, got none", c_.model.family);
-    Values gradients;
-    {
-      const Origin origin(b_, "loss", Role::loss);
-      gradients = grad(loss, params);
-    }
-    const Origin origin(b_, "update", Role::update);
-    for (size_t i = 0; i < params.size(); ++i) gradients[i] = gradient(gradients[i], specs[i].name);
-    const Value lr = step_input("lr", DType::f32);
-    Optimizer optimizer(b_, c_.optimizer, specs);
-    for (size_t i = 0; i < params.size(); ++i) {
-      const bool table = std::ranges::find(lookups, specs[i].name) != lookups.end();
-      optimizer.update(i, params[i], gradients[i], lr, table);
-    }
-    optimizer.finish();
-    for (const auto& [buffer, now] : net_.buffer_updates()) b_.update(buffer, now);
-    updates_ = optimizer.specs();
+  StepSet train(Value loss) {
+    LATHE_USER_CHECK(std::ranges::any_of(net_.specs(), [&](const StateSpec& s) { return is_trained(s); }),
+                     "model.family \"{}\": expected a parameter to train, got none", c_.model.family);
+    return train_set(net_, loss, c_.optimizer, {.scope = "", .trained = trained()});
   }
-
-  // The graph, with the rows of all that it names.
-  StepSet finish() {
-    StepSet set;
-    for (StateSpec s : net_.specs()) {
-      s.gated = s.gated && (s.kind == InputKind::buffer || is_trained(s));
-      set.state.add(std::move(s));
-    }
-    for (const StateSpec& s : updates_) set.state.add(s);
-    set.graphs.push_back(b_.finish());
-    return set;
-  }
-
-  // Names of parameters whose rows are looked up.
-  std::vector<std::string> tables() const {
-    std::vector<std::string> out;
-    for (const Node& n : b_.graph().nodes)
-      if (n.op == &gather_op)
-        for (const Input& in : b_.graph().inputs)
-          if (in.value == n.inputs[0] && in.kind == InputKind::param) out.push_back(in.name);
-    return out;
-  }
+  StepSet finish() { return finish_set(net_, trained()); }
 
   Builder& b() { return b_; }
   Net& net() { return net_; }
@@ -209,7 +167,6 @@ class StepBuilder {
   Builder b_;
   Net net_;
   Value x_, image_, target_;  // the target as the loss takes it
-  StateTable updates_;        // state of the optimizer
   int64_t batch_ = 0;
 };
 
@@ -218,9 +175,7 @@ class StepBuilder {
 StepSet train_step(const StepConfig& c, const TensorType& x, int64_t batch) {
   StepBuilder s(c, "train", Mode::train);
   const Value loss = s.scaled_loss(x, batch);
-  s.update(loss);
-  s.b().output(loss, OutputKind::metric, "loss");
-  return s.finish();
+  return s.train(loss);
 }
 
 bool evaluates_plain_loss(const StepConfig& c) {
