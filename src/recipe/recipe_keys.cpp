@@ -269,7 +269,7 @@ constexpr RecipeKey kKeys[] = {
     {KEY(model.dropout), kFree, kWhat, kNotLayers, below(0, 1), "part of activations dropped while training"},
     {KEY(model.batch_norm), kFree, kWhat, kCnn, {}, "cnn: batch normalisation after each convolution"},
     {KEY(model.activation), kFree, kWhat, kMlpOrCnn, one_of(kActivations), "nonlinearity"},
-    {KEY(model.layers), kFree, kWhat, kLayered, list(range(1, 1024), 0, 1000),
+    {KEY(model.layers), kFree, kWhat, kLayered, list(range(1, 4096), 0, 1000),
      "gpt, vit, bert, lstm: number of blocks or layers; layers: the list of [[model.layers]]"},
     {KEY(model.heads), kFree, kWhat, kTransformers, range(1, 1024),
      "gpt, vit, bert: attention heads; must divide model.width"},
