@@ -301,9 +301,9 @@ TEST_F(Devices, EvaluationDoesNotBlock) {
   std::map<int, std::map<std::string, long>> calls;
   for (const int batches : {16, 40}) {
     const std::string file = dir.path("counts" + std::to_string(batches));
-    const Outcome r = run_lathe(
-        {"eval", dir.path("run"), "--device", "opencl", "--set", fmt::format("data.test_samples={}", 16 * batches)},
-        with_layer("count:" + file));
+    const Outcome r = run_lathe({"eval", dir.path("run"), "--device", "opencl", "--set",
+                                 fmt::format("data.test_samples={}", 16 * batches), "--set", "train.eval_batch=16"},
+                                with_layer("count:" + file));
     ASSERT_EQ(r.code, 0) << r.err;
     calls[batches] = counts(file);
   }

@@ -88,7 +88,9 @@ TEST_F(OpenClPipeline, EvaluationIsAheadAsWell) {
       }
       before = now;
     };
-    train(recipe(name, {"data.train_samples=64", "data.test_samples=520", "train.eval_every=1", "train.steps=13"}), o);
+    train(recipe(name, {"data.train_samples=64", "data.test_samples=520", "train.eval_batch=16", "train.eval_every=1",
+                        "train.steps=14"}),
+          o);
     EXPECT_EQ(evaluations, 3) << name;
   }
 }
