@@ -24,7 +24,7 @@ StepSet line_steps(int64_t batch, int64_t width, const char* optimizer = "adam")
     Net net(b, train ? Mode::train : Mode::eval);
     const Value x = b.input({DType::f32, {batch, 3}}, InputKind::batch, "x");
     const Value y = b.input({DType::f32, {batch, 1}}, InputKind::batch, "y");
-    const Value out = dense(net, "last", relu(dense(net, "first", x, width)), 1);
+    const Value out = linear(net, "last", relu(linear(net, "first", x, width)), 1);
     const Value loss = reduce_mean(square(out - y), {0, 1});
     if (train) {
       join(all, train_set(net, loss, {.name = optimizer}));
@@ -66,7 +66,7 @@ TEST(Session, TrainsWithALoopOfItsOwn) {
 
 TEST(Session, SavesAndResumesWithTheSameBits) {
   const io::TempDir dir;
-  const std::string path = dir.path("checkpoints");
+  const std::string path = dir / "checkpoints";
   Session a(line_steps(8, 8), {.seed = 1});
   const auto step = [](Session& s, int i) {
     feed_line(s, 8, i);
@@ -78,7 +78,7 @@ TEST(Session, SavesAndResumesWithTheSameBits) {
   Session b(line_steps(8, 8), {.seed = 2});
   b.feed("lr", 0.01);
   std::map<std::string, std::string> info;
-  EXPECT_EQ(b.load(dir.path("nothing")), -1);
+  EXPECT_EQ(b.load(dir / "nothing"), -1);
   EXPECT_EQ(b.load(path, &info), 5);
   EXPECT_EQ(info["note"], "five");
   for (int i = 5; i < 9; ++i) step(b, i);

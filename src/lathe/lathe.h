@@ -80,9 +80,18 @@
 #include "nn/families/model.h"
 #include "nn/layers.h"
 
-// Passes of one's own; gradients of ops checked.
+// Passes of one's own; the techniques with their options; gradients of ops checked.
 #include "passes/check/check_gradient.h"
 #include "passes/pass.h"
+#include "passes/techniques/accumulate.h"
+#include "passes/techniques/average.h"
+#include "passes/techniques/clip_norm.h"
+#include "passes/techniques/clip_value.h"
+#include "passes/techniques/gate.h"
+#include "passes/techniques/gradients.h"
+#include "passes/techniques/lookahead.h"
+#include "passes/techniques/loss_scale.h"
+#include "passes/techniques/sam.h"
 
 // Devices and single graphs on them.
 #include "backend/backend.h"
@@ -128,5 +137,6 @@
 #include "base/format_bytes.h"
 #include "base/stopwatch.h"
 #include "io/files/text_file.h"
+#include "io/page/png.h"
 #include "loop/signals.h"
 #include "recipe/words.h"
