@@ -1,4 +1,4 @@
-// One pass over evaluation data with the eval Programs.
+// One pass over the validation or the test set with the eval Programs.
 #pragma once
 
 #include <memory>
@@ -10,12 +10,13 @@
 
 namespace lathe {
 
-// What is known of the predictions for evaluation data. Which numbers there are depends on data.target.
-struct EvalResult {                  // What evaluation found.
-  double loss = 0;                   // mean over samples or tokens
-  double accuracy = 0;               // of classes, tokens or pixels; NaN where there are none
-  std::optional<double> perplexity;  // of tokens, where the loss is their entropy: e to it
-  std::optional<double> iou;         // mask: mean over the classes of what prediction and truth share, of both together
+// What is known of the predictions for a set. Which numbers there are depends on data.target.
+struct EvalResult {                       // What evaluation found.
+  data::Split split = data::Split::test;  // of which set
+  double loss = 0;                        // mean over samples or tokens
+  double accuracy = 0;                    // of classes, tokens or pixels; NaN where there are none
+  std::optional<double> perplexity;       // of tokens, where the loss is their entropy: e to it
+  std::optional<double> iou;  // mask: mean over the classes of what prediction and truth share, of both together
   // value: root of the mean square of the error, in the data's units; with several numbers per sample, which may be of
   // different units, over all of them, each in deviations of its column
   std::optional<double> rmse;
@@ -45,18 +46,20 @@ struct EvalResult {                  // What evaluation found.
 // them.
 std::vector<data::Slot> loader_slots(const Executor&, int first, int count, bool indices);
 
-// Into metrics.jsonl ("eval_loss", "eval_accuracy", ...), and as text for people. Neither allocates.
+// Into metrics.jsonl ("eval_loss", "eval_accuracy", ... of the test set, "validation_loss", ... of the other), and as
+// text for people. Neither allocates.
 void write_evaluation(MetricsLog&, int64_t step, const EvalResult&);
 void append_evaluation(fmt::memory_buffer& text, const EvalResult&);
 
 class Evaluation {
  public:
   // Uses the executor's last two slots; allocates nothing in run().
-  Evaluation(const Compiled&, Executor&, const data::Source&);
+  Evaluation(const Compiled&, Executor&, const data::Source&, data::Split);
   EvalResult run();
 
  private:
   Executor& executor_;
+  data::Split split_;
   int first_slot_;
   Task task_;
   int64_t batch_, terms_per_sample_;
@@ -71,7 +74,12 @@ class Evaluation {
   data::Loader loader_;
 };
 
-// A checkpoint of a run on its evaluation data.
-EvalResult evaluate(const std::string& run, const std::vector<std::string>& sets, Which = Which::newest);
+// A checkpoint of a run on one of its sets: as asked, else the test set, else (where there is none) the validation set.
+// UserError (missing_input): there is no such set; (bad_recipe): `sets` would hold other samples out than training did.
+EvalResult evaluate(const std::string& run, const std::vector<std::string>& sets, Which = Which::newest,
+                    std::optional<data::Split> = {});
+
+// The set of that run. UserError as evaluate().
+const data::Source& set_of_run(const std::string& run, const Recipe&, const Dataset&, data::Split);
 
 }  // namespace lathe

@@ -12,6 +12,7 @@
 #include "loop/signals.h"
 #include "loop/step_account.h"
 #include "loop/step_queue.h"
+#include "loop/summary.h"
 #include "recipe/recipe_errors.h"
 #include "run/peak.h"
 #include "rundir/progress.h"
@@ -35,7 +36,8 @@ class Trainer {
     if (o.handle_signals) signals_.emplace();
     // All that can fail without a directory comes first: a run that cannot start leaves nothing behind.
     require_device(parse_device_name(r.device.name));
-    dataset_ = o.train_data ? own_dataset(r, o.train_data, o.eval_data) : open_dataset(r);
+    dataset_ = o.train_data ? own_dataset(r, o.train_data, o.validation_data, o.eval_data) : open_dataset(r);
+    result_.warnings = missing_classes(dataset_, dataset_.preparation ? dataset_.preparation->names : Names{});
     // A device that others use, too, says what they have left of its memory.
     const DeviceName name = parse_device_name(r.device.name);
     auto device = find_backend(name.backend).open({name.index, static_cast<int>(r.device.threads)});
@@ -47,10 +49,9 @@ class Trainer {
     loader_ = std::make_unique<data::Loader>(*dataset_.train, c_.loader,
                                              loader_slots(*executor_, 0, c_.executor.slots - 2, true));
     queue_.emplace(*executor_, *loader_, c_.executor.ahead, c_.executor.slots - 2);
-    if ((r.schedule.name == "plateau" || r.train.patience > 0) && !c_.has("eval"))
-      throw_recipe_error(r, {"data.test_samples", "data.validation"},
-                         "expected evaluation data for train.patience or schedule.name = \"plateau\", got none");
-    if (c_.has("eval")) evaluation_ = std::make_unique<Evaluation>(c_, *executor_, *dataset_.eval);
+    for (const data::Split split : {data::Split::validation, data::Split::test})
+      if (const data::Source* source = dataset_.of(split))
+        evaluation_of(split) = std::make_unique<Evaluation>(c_, *executor_, *source, split);
     terms_per_sample_ = c_.data.terms();
     schedule_ = schedule_config(c_);
     if (options_.new_out) options_.out = io::make_new_dir(fs_, options_.out);
@@ -59,14 +60,15 @@ class Trainer {
 
   TrainResult run() {
     progress_.note(fmt::format("run directory: {}", options_.out));
-    restore();
-    if (step_ >= c_.schedule.total_steps || monitor_.should_stop()) return nothing_to_do();
+    const bool begins = !restore();
+    const bool untrained = begins && c_.schedule.total_steps == 0;
+    if (!untrained && (step_ >= c_.schedule.total_steps || monitor_.should_stop())) return nothing_to_do();
     if (options_.on_start) options_.on_start(options_.out);
     replace_text(fs_, io::join_path(options_.out, "recipe.toml"), to_toml(c_.recipe));
     keep_run_data();
     log_.emplace(fs_, options_.out, step_);
-    progress_.note(fmt::format("{}: {} training samples, {} steps of {}, {} parameters, {} planned, device {}",
-                               c_.recipe.name, c_.schedule.samples, c_.schedule.total_steps,
+    progress_.note(fmt::format("{}: {} training samples{}, {} steps of {}, {} parameters, {} planned, device {}",
+                               c_.recipe.name, c_.schedule.samples, other_sets(), c_.schedule.total_steps,
                                c_.schedule.batch * c_.schedule.accumulate, parameter_count(),
                                format_bytes(c_.memory().total()), c_.recipe.device.name));
     result_.device_notes = executor_->device().notes();
@@ -74,12 +76,17 @@ class Trainer {
     if (const Recomputed again = recomputed(c_.set.programs[0]); again.launches > 0)
       progress_.note(fmt::format("memory.budget: {} launches of a step run again, {:.2f} % more FLOP", again.launches,
                                  again.flops_percent));
-    if (const int64_t wanted = eval_batch_of(c_.recipe, c_.data); evaluation_ && c_.eval_batch < wanted)
+    if (const int64_t wanted = eval_batch_of(c_.recipe, c_.data); c_.eval_batch < wanted)
       progress_.note(
           fmt::format("memory.budget: evaluation goes in batches of {} instead of {} samples", c_.eval_batch, wanted));
-    for (const std::string& what : too_short_for(c_)) progress_.note("warning: " + what);
+    for (const std::string& what : result_.warnings) progress_.note("warning: " + what);
+    if (!untrained)
+      for (const std::string& what : too_short_for(c_)) progress_.note("warning: " + what);
     try {
-      loop();
+      if (untrained)
+        leave_untrained();
+      else
+        loop();
     } catch (const DriverError& e) {
       progress_.finish();
       cut_short();
@@ -94,6 +101,19 @@ class Trainer {
   }
 
  private:
+  using Names = std::vector<std::string>;
+
+  std::unique_ptr<Evaluation>& evaluation_of(data::Split split) {
+    return split == data::Split::validation ? validation_ : test_;
+  }
+
+  std::string other_sets() const {
+    std::string text;
+    for (const data::Split split : {data::Split::validation, data::Split::test})
+      if (const int64_t n = c_.data.samples(split); n > 0) text += fmt::format(", {} {}", n, data::to_string(split));
+    return text;
+  }
+
   void keep_run_data() {
     if (!dataset_.preparation) return;
     if (!write_run_data(fs_, options_.out, {dataset_.spec, *dataset_.preparation}))
@@ -129,16 +149,18 @@ class Trainer {
   TrainResult nothing_to_do() {
     progress_.note(fmt::format("nothing to do: the checkpoint is at step {} of {}{}", step_, c_.schedule.total_steps,
                                monitor_.should_stop() ? ", where train.patience ended the run" : ""));
-    if (evaluation_) eval_ = evaluation_->run();
+    if (validation_) result_.validation = validation_->run();
+    if (test_) result_.test = test_->run();
     first_step_ = step_;
     account_.forget();
     result_.unchanged = true;
     return finish();
   }
 
-  void restore() {
+  // Whether there was a checkpoint.
+  bool restore() {
     const auto found = files_->restore(*executor_, c_);
-    if (!found) return;
+    if (!found) return false;
     step_ = found->manifest.step;
     const auto info = [&](const char* key) {
       const auto it = found->manifest.info.find(key);
@@ -160,13 +182,31 @@ class Trainer {
     account_.load(found->manifest.info);
     monitor_.load(found->manifest.info);
     progress_.note(fmt::format("resumed at step {} from {}", step_, found->path));
+    if (dataset_.held_out > 0) {
+      const auto before = found->manifest.info.find(kHeldOutInfo);
+      if (before == found->manifest.info.end() || before->second != held_out_text())
+        progress_.note(
+            "warning: other samples are held out for validation than when the checkpoint was written: the data have "
+            "changed, or an older version wrote it; the net may have learned from some of the validation set");
+    }
+    return true;
   }
+
+  std::string held_out_text() const { return fmt::format("{:016x}", dataset_.held_out); }
 
   int64_t parameter_count() const {
     int64_t n = 0;
     for (const StateSpec& s : c_.state)
       if (s.kind == InputKind::param) n += s.type.numel();
     return n;
+  }
+
+  // A run of no steps: the state as it begins, evaluated and kept.
+  void leave_untrained() {
+    account_.forget();
+    if (validation_ || test_) evaluate_now(false);
+    if (validation_ && test_) evaluate(*test_);
+    checkpoint();
   }
 
   void loop() {
@@ -278,7 +318,7 @@ class Trainer {
     };
     const CheckpointRecipe& k = c_.recipe.checkpoint;
     const bool regular = every(c_.recipe.train.eval_every);
-    const bool evaluates = evaluation_ && (last || regular);
+    const bool evaluates = (validation_ || test_) && (last || regular);
     const bool keeps = last || (k.every_steps > 0 && step_ % k.every_steps == 0) || every(k.every_epochs);
     if (evaluates || keeps || step_ == first_step_ + 1)  // kernels were compiled in the first: time counts from here
       settle();
@@ -294,6 +334,7 @@ class Trainer {
                       rate_of(step_ - 1), rate, per_step * static_cast<double>(c_.schedule.total_steps - step_)});
     if (options_.on_step) options_.on_step(step_, *executor_);
     if (evaluates) evaluate_now(regular);
+    if (validation_ && test_ && (last || result_.stopped_early)) evaluate(*test_);
     if (keeps || result_.stopped_early) checkpoint();
   }
 
@@ -306,20 +347,28 @@ class Trainer {
     return found;
   }
 
-  void evaluate_now(bool regular) {
-    eval_ = evaluation_->run();
-    write_evaluation(*log_, step_, *eval_);
+  EvalResult evaluate(Evaluation& evaluation) {
+    const EvalResult found = evaluation.run();
+    (found.split == data::Split::validation ? result_.validation : result_.test) = found;
+    write_evaluation(*log_, step_, found);
     fmt::memory_buffer text;
     fmt::format_to(std::back_inserter(text), "epoch {}: ", c_.schedule.epoch_of(step_));
-    append_evaluation(text, *eval_);
+    append_evaluation(text, found);
     progress_.note({text.data(), text.size()});
+    return found;
+  }
+
+  // What the test set says is told, and changes nothing.
+  void evaluate_now(bool regular) {
+    const EvalResult found = evaluate(validation_ ? *validation_ : *test_);
+    if (!validation_) return;
     const double factor = monitor_.factor(step_ + 1);
-    if (monitor_.hear(monitored(*eval_), step_, regular) && c_.recipe.checkpoint.best) publish(Which::best);
+    if (monitor_.hear(monitored(found), step_, regular) && c_.recipe.checkpoint.best) publish(Which::best);
     if (monitor_.factor(step_ + 1) != factor)
-      progress_.note(fmt::format("no better {} for {} evaluations: learning rate {:.3g}", c_.recipe.train.monitor,
-                                 c_.recipe.schedule.patience, rate_of(step_ + 1)));
+      progress_.note(fmt::format("no better validation {} for {} evaluations: learning rate {:.3g}",
+                                 c_.recipe.train.monitor, c_.recipe.schedule.patience, rate_of(step_ + 1)));
     if (step_ < c_.schedule.total_steps && monitor_.should_stop()) {
-      progress_.note(fmt::format("no better {} for {} evaluations: the run ends; the best was at step {}",
+      progress_.note(fmt::format("no better validation {} for {} evaluations: the run ends; the best was at step {}",
                                  c_.recipe.train.monitor, monitor_.evaluations_without_improvement(),
                                  monitor_.best_step()));
       result_.stopped_early = true;
@@ -336,6 +385,7 @@ class Trainer {
                                             {kTimedFromInfo, std::to_string(result_.timed_from)}};
     account_.save(info);
     monitor_.save(info);
+    if (dataset_.held_out > 0) info[kHeldOutInfo] = held_out_text();
     files_->publish(which, *executor_, c_, step_, std::move(info), *log_);
   }
 
@@ -351,9 +401,8 @@ class Trainer {
     result_.skipped = account_.skipped();
     result_.total_seconds = earlier_seconds_ + result_.seconds;
     result_.loss = account_.loss();
-    result_.eval_loss = eval_ ? eval_->loss : std::numeric_limits<double>::quiet_NaN();
-    result_.accuracy = eval_ ? eval_->accuracy : std::numeric_limits<double>::quiet_NaN();
-    result_.evaluation = eval_;
+    result_.eval_loss = result_.test ? result_.test->loss : std::numeric_limits<double>::quiet_NaN();
+    result_.accuracy = result_.test ? result_.test->accuracy : std::numeric_limits<double>::quiet_NaN();
     result_.samples_per_second = result_.seconds > 0 ? static_cast<double>(samples_) / result_.seconds : 0;
     result_.flops_per_second =
         result_.seconds > 0 ? step_flops() * static_cast<double>(step_ - first_step_) / result_.seconds : 0;
@@ -369,7 +418,8 @@ class Trainer {
     if (!result_.preempted && options_.measure_peak) {
       const DeviceName device = parse_device_name(c_.recipe.device.name);
       // Loaders fill the executor's memory ahead: they end before it.
-      evaluation_.reset();
+      validation_.reset();
+      test_.reset();
       queue_.reset();
       loader_.reset();
       executor_.reset();
@@ -379,6 +429,8 @@ class Trainer {
             measure_peak(find_backend(device.backend), {device.index, static_cast<int>(c_.recipe.device.threads)})
                 .flops_per_second);
     }
+    // A run that was at its end already has one.
+    if (!result_.unchanged) replace_text(fs_, io::join_path(options_.out, kSummaryFile), summary_json(result_));
     return result_;
   }
 
@@ -394,7 +446,7 @@ class Trainer {
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<data::Loader> loader_;
   std::optional<StepQueue> queue_;
-  std::unique_ptr<Evaluation> evaluation_;
+  std::unique_ptr<Evaluation> validation_, test_;  // null: there is no such set
   std::optional<MetricsLog> log_;
   ScheduleConfig schedule_;
   int64_t terms_per_sample_ = 1;
@@ -404,15 +456,29 @@ class Trainer {
   data::Batch batch_;
   int64_t step_ = 0, first_step_ = 0, samples_ = 0;
   double earlier_seconds_ = 0;  // of training, up to the checkpoint that this part began with
-  std::optional<EvalResult> eval_;
   TrainResult result_;
 };
+
+// Of a run without a validation set.
+void check_nothing_is_chosen(const Recipe& r) {
+  const char* key = r.train.patience > 0           ? "train.patience"
+                    : r.checkpoint.best            ? "checkpoint.best"
+                    : r.schedule.name == "plateau" ? "schedule.name"
+                                                   : nullptr;
+  if (!key) return;
+  throw_recipe_error(r, {key, "data.validation"},
+                     "expected a validation set to choose by, got none; data.validation = 0.1 holds a tenth of the "
+                     "training samples out (a program may give TrainOptions::validation_data). Nothing is chosen by "
+                     "test data: their numbers would be too good");
+}
 
 }  // namespace
 
 TrainResult train(const Recipe& recipe, const TrainOptions& o) {
-  LATHE_USER_CHECK(o.train_data || !o.eval_data, "TrainOptions::eval_data: expected train_data with it, got none");
+  for (const auto& [name, given] : {std::pair{"validation_data", &o.validation_data}, {"eval_data", &o.eval_data}})
+    LATHE_USER_CHECK(o.train_data || !*given, "TrainOptions::{}: expected train_data with it, got none", name);
   Recipe r = o.train_data ? with_own_data(recipe, *o.train_data) : recipe;
+  if (r.data.validation == 0 && !o.validation_data) check_nothing_is_chosen(r);
   // "auto" means the run's own device where that is here: the bits go on as they were.
   if (const std::string path = io::join_path(o.out, "recipe.toml"); r.device.name == "auto" && o.resume) {
     io::PosixFs fs;

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "io/checkpoint.h"
+#include "nn/families/model.h"
 #include "rundir/run_dir.h"
 #include "session/state.h"
 
@@ -23,7 +24,45 @@ void check_overrides(const std::string& run, const Recipe& own, const Recipe& ch
                       Exit::bad_recipe);
 }
 
+// The model.family of a recipe as to_toml writes it, if this program has none of that name.
+std::optional<std::string> foreign_family(std::string_view text) {
+  constexpr std::string_view kSection = "\n[model]", kKey = "\nfamily = \"";
+  const size_t section = text.find(kSection);
+  const size_t key = section == text.npos ? text.npos : text.find(kKey, section);
+  if (key == text.npos || key > text.find("\n[", section + 1)) return {};
+  const size_t begin = key + kKey.size(), end = text.find('"', begin);
+  if (end == text.npos) return {};
+  const std::string name(text.substr(begin, end - begin));
+  const auto known = model_families();
+  if (std::ranges::find(known, name, &ModelFamily::name) != known.end()) return {};
+  return name;
+}
+
+[[noreturn]] void refuse_foreign(const std::string& path, const std::string& family) {
+  throw UserError(fmt::format("{}: model.family: the run was made by a program with a family of its own, \"{}\" "
+                              "(register_family, docs/api.md); only such a program can open it",
+                              path, family),
+                  Exit::bad_recipe);
+}
+
 }  // namespace
+
+Recipe parse_foreign_recipe(const std::string& text, const std::string& path, bool& foreign) {
+  const auto family = foreign_family(text);
+  foreign = family.has_value();
+  if (!family) return parse_recipe(text, path);
+  // Any family that is here: keys of [model] that it does not read go back to their defaults.
+  for (const char* stand_in : {"mlp", "unet", "gpt"}) {
+    try {
+      Recipe r = parse_recipe(text, path, {fmt::format("model.family={}", stand_in)});
+      r.model.family = *family;
+      return r;
+    } catch (const UserError&) {
+      // It does not fit the data.
+    }
+  }
+  refuse_foreign(path, *family);
+}
 
 Recipe load_run_recipe(const std::string& run, const std::vector<std::string>& sets) {
   io::PosixFs fs;
@@ -33,6 +72,7 @@ Recipe load_run_recipe(const std::string& run, const std::vector<std::string>& s
         fmt::format("{}: not a run directory (no recipe.toml); `lathe train` prints the directory it makes", run),
         Exit::missing_input);
   const std::string text = read_text(fs, path);
+  if (const auto family = foreign_family(text)) refuse_foreign(path, *family);
   Recipe r = parse_recipe(text, path, sets);
   if (!sets.empty()) check_overrides(run, parse_recipe(text, path), r);
   return r;

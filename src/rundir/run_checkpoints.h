@@ -17,6 +17,7 @@ namespace lathe {
 // Keys of Manifest::info: seconds of training up to the checkpoint, and the step from which on they were counted.
 inline constexpr const char* kSecondsInfo = "training_seconds";
 inline constexpr const char* kTimedFromInfo = "timed_from_step";
+inline constexpr const char* kHeldOutInfo = "held_out";  // which samples are held out for validation: a fingerprint
 
 struct RunPlace {               // Where a run lives.
   std::string out;              // its directory
