@@ -17,6 +17,7 @@
 #include "data/arrays.h"
 #include "io/safetensors.h"
 #include "loop/signals.h"
+#include "predict/predict.h"
 #include "predict/predictor.h"
 #include "rundir/runs.h"
 #include "session/state.h"

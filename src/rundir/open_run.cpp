@@ -24,15 +24,24 @@ void check_overrides(const std::string& run, const Recipe& own, const Recipe& ch
                       Exit::bad_recipe);
 }
 
-// The model.family of a recipe as to_toml writes it, if this program has none of that name.
+// The lines of [model] in a recipe as to_toml writes it; empty: there are none.
+std::string_view model_section(std::string_view text) {
+  const size_t begin = text.find("\n[model]\n");
+  if (begin == text.npos) return {};
+  size_t end = text.find("\n[", begin + 1);
+  while (end != text.npos && (text.substr(end).starts_with("\n[model.") || text.substr(end).starts_with("\n[[model.")))
+    end = text.find("\n[", end + 1);
+  return text.substr(begin, end == text.npos ? text.npos : end - begin);
+}
+
+// Its model.family, if this program has none of that name.
 std::optional<std::string> foreign_family(std::string_view text) {
-  constexpr std::string_view kSection = "\n[model]", kKey = "\nfamily = \"";
-  const size_t section = text.find(kSection);
-  const size_t key = section == text.npos ? text.npos : text.find(kKey, section);
-  if (key == text.npos || key > text.find("\n[", section + 1)) return {};
-  const size_t begin = key + kKey.size(), end = text.find('"', begin);
-  if (end == text.npos) return {};
-  const std::string name(text.substr(begin, end - begin));
+  constexpr std::string_view kKey = "\nfamily = \"";
+  const std::string_view model = model_section(text);
+  const size_t key = model.find(kKey);
+  const size_t begin = key + kKey.size(), end = key == model.npos ? model.npos : model.find('"', begin);
+  if (end == model.npos) return {};
+  const std::string name(model.substr(begin, end - begin));
   const auto known = model_families();
   if (std::ranges::find(known, name, &ModelFamily::name) != known.end()) return {};
   return name;
@@ -51,10 +60,14 @@ Recipe parse_foreign_recipe(const std::string& text, const std::string& path, bo
   const auto family = foreign_family(text);
   foreign = family.has_value();
   if (!family) return parse_recipe(text, path);
-  // Any family that is here: keys of [model] that it does not read go back to their defaults.
+  // With any family that is here, and without the keys of [model]: what they mean is known to the program alone.
+  const std::string_view model = model_section(text);
+  const auto at = static_cast<size_t>(model.data() - text.data());
   for (const char* stand_in : {"mlp", "unet", "gpt"}) {
     try {
-      Recipe r = parse_recipe(text, path, {fmt::format("model.family={}", stand_in)});
+      std::string known = text;
+      known.replace(at, model.size(), fmt::format("\n[model]\nfamily = \"{}\"", stand_in));
+      Recipe r = parse_recipe(known, path);
       r.model.family = *family;
       return r;
     } catch (const UserError&) {

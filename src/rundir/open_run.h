@@ -22,7 +22,7 @@ enum class Which {  // Which checkpoint of a run.
 Recipe load_run_recipe(const std::string& run, const std::vector<std::string>& sets);
 
 // The text of a run's recipe.toml, to look at the run alone: a model family that this program does not have is taken
-// over as it is. `foreign`: whether it is one.
+// over by its name, without the keys of [model]. `foreign`: whether it is one.
 Recipe parse_foreign_recipe(const std::string& text, const std::string& path, bool& foreign);
 
 // An executor with the weights of the run's checkpoint; notes go to stderr.

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "loop/trainer.h"
 #include "nn/optimizers/rules.h"
+#include "predict/predict.h"
 #include "process.h"
 #include "session/state.h"
 
