@@ -53,5 +53,17 @@ case " $* " in
 *" own_arrays "*)
   ! "$work/prefix/bin/lathe" eval "$work/run_own_arrays" 2>"$work/eval.log" || { echo "evaluated without data"; exit 1; }
   grep -q "arrays of the program that trained" "$work/eval.log" || { cat "$work/eval.log"; exit 1; }
+  "$work/prefix/bin/lathe" runs "$work/run_own_arrays" | grep -q finished || { echo "not listed as finished"; exit 1; }
+  ;;
+esac
+# Its network, where the program has one of its own, is there in name alone.
+case " $* " in
+*" custom_op "*)
+  "$work/prefix/bin/lathe" runs "$work/run_custom_op" | grep -q "squareplus_net (of a program) .*finished" ||
+    { echo "not listed as finished"; exit 1; }
+  for command in eval report; do
+    ! "$work/prefix/bin/lathe" $command "$work/run_custom_op" 2>"$work/eval.log" || { echo "opened without its family"; exit 1; }
+    grep -q 'a program with a family of its own, "squareplus_net"' "$work/eval.log" || { cat "$work/eval.log"; exit 1; }
+  done
   ;;
 esac

@@ -44,7 +44,7 @@ void write_texts(const PredictOptions& o) {
     throw UserError(fmt::format("--out: {} writes text, to the standard output; it is for pictures", o.run),
                     Exit::usage);
   for (const std::string& input : o.inputs)
-    if (input.starts_with("test:"))
+    if (input.starts_with("test:") || input.starts_with("validation:"))
       throw UserError(
           fmt::format("{}: {} writes text: expected --prompt TEXT, or a text file to go on from", input, o.run),
           Exit::usage);
@@ -194,7 +194,8 @@ void add_predict(CLI::App& app, int&) {
   cmd->add_option(
       "INPUT", o->inputs,
       "PNG, PGM or PPM image, IDX, .npy or .npz file of samples; csv or tsv file where the run's data are one, "
-      "with or without the column to predict; test:N or test:A-B (of the run's test data); text models: a "
+      "with or without the column to predict; test:N or test:A-B (of the run's test set; validation:N of its "
+      "validation set); text models: a "
       "text file to go on from");
   cmd->add_option("--out", o->out,
                   "Masks and images: folder for the pictures, one PNG file per sample; default: RUN/predictions")

@@ -24,9 +24,13 @@ Json run_json(const RunInfo& r) {
   j["skipped"] = r.skipped;
   j["seconds"] = number(r.seconds);
   j["timed_from_step"] = r.timed_from;
-  j["best"] = Json::object();
-  for (const auto& [name, line] : r.curves)
-    if (name.starts_with("eval_")) j["best"][name.substr(5)] = number(r.best(name));
+  if (r.foreign) j["model_of_a_program"] = true;
+  // Of the validation set; of the test set nothing is chosen, so the last value stands.
+  j["best"] = j["test"] = Json::object();
+  for (const auto& [name, line] : r.curves) {
+    if (name.starts_with("validation_")) j["best"][name.substr(11)] = number(r.best(name));
+    if (name.starts_with("eval_")) j["test"][name.substr(5)] = number(r.last(name));
+  }
   if (!r.warnings.empty()) j["warnings"] = r.warnings;
   return j;
 }
@@ -91,7 +95,7 @@ void add_runs(CLI::App& app, int&) {
   cmd->add_option("DIR", o->dirs, "Run directories, or directories of runs; default: runs");
   cmd->add_option("--curves", o->curves,
                   "Draw the curves of all of them over each other: FILE.html (every curve, tables) or FILE.svg (the "
-                  "test loss)")
+                  "validation loss, else the test loss)")
       ->type_name("FILE")
       ->check(not_empty());
   cmd->add_flag("--json", o->json, "Print the result as JSON");

@@ -36,49 +36,6 @@ std::string newest_run_directory(const std::string& name) {
   return best;
 }
 
-nlohmann::ordered_json to_json(const TrainResult& r) {
-  const auto number = [](double v) {
-    return std::isfinite(v) ? nlohmann::ordered_json(v) : nlohmann::ordered_json(nullptr);
-  };
-  nlohmann::ordered_json j{
-      {"out", r.out},
-      {"device", r.device},
-      {"preempted", r.preempted},
-      {"stopped_early", r.stopped_early},
-      {"steps", r.steps},
-      {"skipped_steps", r.skipped},
-      {"best_step", r.best_step > 0 ? nlohmann::ordered_json(r.best_step) : nlohmann::ordered_json(nullptr)},
-      {"loss", number(r.loss)},
-      {"test_loss", number(r.eval_loss)},
-      {"test_accuracy", number(r.accuracy)},
-      {"samples_per_second", number(r.samples_per_second)},
-      {"training_seconds", r.total_seconds},
-      {"timed_from_step", r.timed_from},
-      {"part_seconds", r.seconds},
-      {"gflops", r.flops_per_second / 1e9},
-      {"peak_gflops", r.peak_flops > 0 ? number(r.peak_flops / 1e9) : nlohmann::ordered_json(nullptr)},
-      {"percent_of_peak",
-       r.peak_flops > 0 ? number(100 * r.flops_per_second / r.peak_flops) : nlohmann::ordered_json(nullptr)},
-      {"memory_predicted", r.memory.total()},
-      {"memory_allocated", r.allocated},
-      {"resident_bytes", r.resident_bytes},
-      {"outside_estimated", r.outside_estimated},
-      {"outside_measured", r.outside_measured},
-      {"data_wait_seconds", r.wait_seconds},
-      {"first_step_done_s", r.start_seconds},
-      {"first_step_done_cpu_s", r.start_cpu_seconds},
-      {"device_notes", r.device_notes},
-      // Of all steps but the first.
-      {"device_calls",
-       {{"launches", r.in_steps.launches},
-        {"blocking", r.in_steps.blocking},
-        {"pauses", r.in_steps.pauses},
-        {"allocations", r.in_steps.allocations}}}};
-  if (r.evaluation)
-    r.evaluation->each([&](const char* name, double value) { j[fmt::format("test_{}", name)] = number(value); });
-  return j;
-}
-
 // What the training time of a resumed run is made of.
 std::string about_parts(const TrainResult& r) {
   if (r.timed_from > 0) return fmt::format(" since step {}; that of earlier steps was not kept", r.timed_from);
@@ -88,11 +45,13 @@ std::string about_parts(const TrainResult& r) {
 void print_table(const TrainResult& r) {
   const auto row = [](const char* what, const std::string& value) { fmt::print("  {:<22} {}\n", what, value); };
   fmt::print("\n");
-  if (r.evaluation) {
-    r.evaluation->each(
-        [&](const char* name, double value) { row(fmt::format("test {}", name).c_str(), metric_text(name, value)); });
-    row("test loss", loss_text(r.eval_loss));
+  for (const auto& found : {r.validation, r.test}) {
+    if (!found) continue;
+    const std::string set = data::to_string(found->split);
+    found->each([&](const char* name, double value) { row((set + " " + name).c_str(), metric_text(name, value)); });
+    row((set + " loss").c_str(), loss_text(found->loss));
   }
+  if (r.best_step > 0) row("best on validation", fmt::format("step {}", r.best_step));
   row("steps", std::to_string(r.steps));
   if (r.skipped > 0)
     row("refused steps", fmt::format("{} of {}: loss or gradients were not finite, and the weights stayed as they were",
@@ -233,9 +192,8 @@ void add_train(CLI::App& app, int& exit) {
       }
     }();
     if (trace) trace->finish();
-    if (!result.unchanged) io::replace_file(out + "/summary.json", to_json(result).dump(2) + "\n");
     if (json)
-      fmt::print("{}\n", to_json(result).dump(2));
+      fmt::print("{}", summary_json(result));
     else
       print_table(result);
     if (trace && !json) fmt::print("  {:<22} {}\n", "trace", trace->about());

@@ -141,7 +141,12 @@ data::LoaderConfig loader_config(const Recipe& r) {
 
 int64_t eval_batch_of(const Recipe& r, const DataSpec& data) {
   const int64_t wanted = r.train.eval_batch > 0 ? r.train.eval_batch : r.train.batch_size;
-  return std::min(wanted, data.eval);
+  return std::min(wanted, std::max(data.validation, data.test));
+}
+
+const char* eval_tail_of(const DataSpec& data, data::Split split, int64_t batch) {
+  const bool own = split == data::Split::validation && data.validation % batch != data.test % batch;
+  return own ? "validation_tail" : "eval_tail";
 }
 
 RunMemory Compiled::memory() const {
@@ -191,10 +196,12 @@ StepSet build_steps(const Recipe& r, const DataSpec& data, const CompileOptions&
     add(train_step(c, data.sample, s.batch), "train");
     if (const int64_t tail = s.samples % s.batch; tail > 0) add(train_step(c, data.sample, tail), "train_tail");
   }
-  if (o.eval && data.eval > 0) {
+  if (o.eval && eval_batch_of(r, data) > 0) {
     const int64_t batch = eval_batch_of(r, data);
     add(eval_step(c, data.sample, batch), "eval");
-    if (data.eval % batch > 0) add(eval_step(c, data.sample, data.eval % batch), "eval_tail");
+    if (data.test % batch > 0) add(eval_step(c, data.sample, data.test % batch), "eval_tail");
+    if (const int64_t tail = data.validation % batch; tail > 0 && tail != data.test % batch)
+      add(eval_step(c, data.sample, tail), "validation_tail");
   }
   if (o.predict > 0) add(predict_step(c, data.sample, o.predict), "predict");
   return set;
@@ -227,7 +234,7 @@ void check_fits(const Compiled& c, int64_t free_memory) {
                     device_bytes(c.target, m) - m.arena));
 }
 
-bool is_evaluation(const Graph& g) { return g.name == "eval" || g.name == "eval_tail"; }
+bool is_evaluation(const Graph& g) { return g.name == "eval" || g.name == "eval_tail" || g.name == "validation_tail"; }
 
 // The same graphs, but evaluation in batches of `samples`.
 std::vector<Graph> with_eval_batch(const Compiled& c, std::vector<Graph> graphs, const CompileOptions& o,
@@ -250,7 +257,7 @@ void fit_budget(Compiled& c, std::vector<Graph> graphs, const Target& roomy, con
                 const CompileOptions& o) {
   const int64_t budget = c.recipe.memory.budget.bytes, before = c.memory().total();
   // The accuracy of embeddings is that within a batch: another size would give other numbers.
-  if (o.eval && c.data.eval > 0 && c.eval_batch > 1 && !learns_embedding(c.recipe.train.loss)) {
+  if (o.eval && c.eval_batch > 1 && !learns_embedding(c.recipe.train.loss)) {
     const auto scratch = [&](bool evaluation_alone) {
       int64_t most = 0;
       for (const Program& p : c.set.programs)
@@ -309,13 +316,16 @@ Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileO
   if (!out.target.host_memory) out.executor.ahead = kRunsAhead;
   out.loader = loader_config(r);
   out.eval_batch = eval_batch_of(r, data);
-  if (o.eval && data.eval > 0 && learns_embedding(r.train.loss)) {
+  if (o.eval && out.eval_batch > 0 && learns_embedding(r.train.loss)) {
+    const auto leaves_one = [&](int64_t batch) { return data.test % batch == 1 || data.validation % batch == 1; };
     int64_t better = out.eval_batch;
-    while (data.eval % better == 1) ++better;
+    while (leaves_one(better) && better <= std::max(data.validation, data.test)) ++better;
     LATHE_USER_CHECK(better == out.eval_batch,
-                     "train.eval_batch: {} leaves a single one of {} test samples for the last batch, which has no "
-                     "neighbour there to be compared with; {} does not",
-                     out.eval_batch, data.eval, better);
+                     "train.eval_batch: {} leaves a single one of {} {} samples for the last batch, which has no "
+                     "neighbour there to be compared with; {}",
+                     out.eval_batch, data.test % out.eval_batch == 1 ? data.test : data.validation,
+                     data.test % out.eval_batch == 1 ? "test" : "validation",
+                     leaves_one(better) ? "a set needs at least 2 samples" : fmt::format("{} does not", better));
   }
   StepSet set = run_pipeline(build_steps(r, data, o), pass_context(r, out.target), o.passes, &out.passes);
   out.state = std::move(set.state);

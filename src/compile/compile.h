@@ -75,6 +75,9 @@ PassContext pass_context(const Recipe&, const Target&);
 // recipe and the options want them.
 StepSet build_steps(const Recipe&, const DataSpec&, const CompileOptions&);
 int64_t eval_batch_of(const Recipe&, const DataSpec&);  // samples of evaluation's Program, as the recipe wants it
+// The Program for what is left of a set after whole batches of evaluation: "eval_tail" of the test set,
+// "validation_tail" of the validation set unless both leave as many samples.
+const char* eval_tail_of(const DataSpec&, data::Split, int64_t batch);
 // DeviceError when it does not fit, naming the largest batch that does.
 Compiled compile(const Recipe&, const DataSpec&, const CompileOptions& = {});
 

@@ -37,7 +37,8 @@ int64_t resident_peak() {
 }
 
 int64_t estimate_outside(const Compiled& c, int64_t held) {
-  const int64_t threads = c.target.threads + c.recipe.data.threads * (c.data.eval > 0 ? 2 : 1);
+  const int loaders = 1 + (c.data.validation > 0) + (c.data.test > 0);
+  const int64_t threads = c.target.threads + c.recipe.data.threads * loaders;
   return std::max<int64_t>(0, resident_now() - held) + kStart + threads * kStack + (c.target.host_memory ? 0 : kDriver);
 }
 

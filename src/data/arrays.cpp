@@ -130,6 +130,9 @@ class ArraySource final : public Source {
   }
   int64_t resident_bytes() const override { return 0; }  // they are the caller's
   TargetUnits target_units() const override { return units_; }
+  std::optional<int32_t> label(int64_t index) const override {
+    return target_ == Target::label ? as_array<int32_t>(y_)[static_cast<size_t>(index)] : std::optional<int32_t>();
+  }
 
  private:
   // Plural, for errors.

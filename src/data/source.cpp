@@ -26,6 +26,7 @@ class Subset final : public Source {
   }
   int64_t resident_bytes() const override { return whole_->resident_bytes(); }
   TargetUnits target_units() const override { return whole_->target_units(); }
+  std::optional<int32_t> label(int64_t index) const override { return whole_->label(first_ + index); }
 
  private:
   std::shared_ptr<const Source> whole_;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,9 +19,12 @@ inline constexpr int kMaxFields = 8;  // of one sample
 
 enum class Split {  // What data are for.
   train,            // what is learned from
+  validation,       // what choices are made by: a part of the training data that is not learned from
   test,             // what is only measured
 };
-inline const char* to_string(Split split) { return split == Split::train ? "train" : "test"; }  // its name
+inline const char* to_string(Split split) {  // its name
+  return split == Split::train ? "train" : split == Split::validation ? "validation" : "test";
+}
 
 // What is to be predicted of a sample, which is its field 1.
 enum class Target {
@@ -63,6 +67,8 @@ class Source {
   virtual std::string description() const = 0;             // for people: what, how much, from where
   virtual int64_t resident_bytes() const = 0;              // memory held for the samples, for the memory report
   virtual TargetUnits target_units() const { return {}; }  // of numbers to predict
+  // The class of a sample, where field 1 is one and is known without reading the sample; else nothing.
+  virtual std::optional<int32_t> label(int64_t) const { return {}; }
 };
 
 // What a plan needs to know of a source, without its samples.

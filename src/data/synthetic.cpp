@@ -57,11 +57,9 @@ class Synthetic final : public Source {
 
   void read(int64_t index, SampleSpans fields) const override {
     LATHE_CHECK(index >= 0 && index < config_.count, "sample {} of {}", index, config_.count);
-    const auto counter = static_cast<uint64_t>(index);
-    const CounterRng rng(config_.seed, kSampleStream + (config_.split == Split::test ? 1 : 0),
-                         static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32));
+    const CounterRng rng = rng_of(index);
     if (config_.target == Target::mask) return read_mask(rng, fields);
-    const auto label = static_cast<int32_t>(rng.below(0, static_cast<uint64_t>(config_.classes)));
+    const int32_t label = label_by(rng);
     const int64_t numel = config_.shape.numel();
     const uint8_t* prototype = prototypes_.data() + label * numel;
     auto* image = reinterpret_cast<uint8_t*>(fields[0].data());
@@ -83,8 +81,20 @@ class Synthetic final : public Source {
                        to_string(config_.shape), config_.classes);
   }
   int64_t resident_bytes() const override { return static_cast<int64_t>(prototypes_.size()); }
+  std::optional<int32_t> label(int64_t index) const override {
+    return config_.target == Target::label ? label_by(rng_of(index)) : std::optional<int32_t>();
+  }
 
  private:
+  CounterRng rng_of(int64_t index) const {
+    const auto counter = static_cast<uint64_t>(index);
+    return {config_.seed, kSampleStream + (config_.split == Split::test ? 1 : 0), static_cast<uint32_t>(counter),
+            static_cast<uint32_t>(counter >> 32)};
+  }
+  int32_t label_by(const CounterRng& rng) const {
+    return static_cast<int32_t>(rng.below(0, static_cast<uint64_t>(config_.classes)));
+  }
+
   static uint8_t noisy(int value, const CounterRng& rng, int64_t i) {
     return static_cast<uint8_t>(std::clamp(value + bell(rng.bits(static_cast<uint64_t>(i) + 1)) / 4, 0, 255));
   }

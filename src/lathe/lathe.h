@@ -110,6 +110,7 @@
 #include "data/fetch.h"
 #include "loop/lr_find.h"
 #include "loop/profile.h"
+#include "loop/summary.h"
 #include "loop/trainer.h"
 #include "plan/certificate.h"
 #include "predict/predict.h"

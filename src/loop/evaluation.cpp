@@ -23,10 +23,10 @@ std::vector<data::Slot> loader_slots(const Executor& e, int first, int count, bo
 
 namespace {
 
-data::LoaderConfig config(const Compiled& c) {
+data::LoaderConfig config(const Compiled& c, const data::Source& source) {
   data::LoaderConfig l;
   l.seed = static_cast<uint64_t>(c.recipe.seed);
-  l.batch = c.eval_batch;
+  l.batch = std::min(c.eval_batch, source.size());
   l.shuffle = false;
   l.repeat = false;
   l.threads = static_cast<int>(c.recipe.data.threads);
@@ -35,8 +35,9 @@ data::LoaderConfig config(const Compiled& c) {
 
 }  // namespace
 
-Evaluation::Evaluation(const Compiled& c, Executor& e, const data::Source& source)
+Evaluation::Evaluation(const Compiled& c, Executor& e, const data::Source& source, data::Split split)
     : executor_(e),
+      split_(split),
       slots_(c.has("train") || c.has("accumulate") ? 2 : c.executor.slots),
       first_slot_(c.executor.slots - slots_),
       task_(c.config.task),
@@ -46,8 +47,8 @@ Evaluation::Evaluation(const Compiled& c, Executor& e, const data::Source& sourc
       // Columns of several units have no common one: their errors are told in deviations.
       unit_(terms_per_sample_ == 1 ? c.data.units.scale_of(0) : 1),
       whole_(c.program("eval")),
-      tail_(c.has("eval_tail") ? c.program("eval_tail") : whole_),
-      loader_(source, config(c), loader_slots(e, first_slot_, slots_, false)),
+      tail_(source.size() % batch_ > 0 ? c.program(eval_tail_of(c.data, split, batch_)) : whole_),
+      loader_(source, config(c, source), loader_slots(e, first_slot_, slots_, false)),
       queue_(e, loader_, c.executor.ahead, slots_, first_slot_) {
   if (task_ == Task::segment && c.config.model.classes <= kMostMaskClasses)
     for (int64_t k = 0; k < c.config.model.classes; ++k)
@@ -90,6 +91,7 @@ EvalResult Evaluation::run() { return *run(nullptr); }
 std::optional<EvalResult> Evaluation::run(const StopSignals* stop) {
   const Stopwatch start;
   EvalResult r;
+  r.split = split_;
   sums_ = {};
   for (Overlap& o : overlaps_) o.meet = o.join = 0;
   loader_.start(0);
@@ -140,23 +142,31 @@ std::optional<EvalResult> Evaluation::run(const StopSignals* stop) {
 
 void write_evaluation(MetricsLog& log, int64_t step, const EvalResult& r) {
   // Names as the file has them; string literals, so that nothing is allocated.
-  static constexpr std::pair<std::string_view, const char*> kNames[] = {
-      {"accuracy", "eval_accuracy"}, {"perplexity", "eval_perplexity"},
-      {"iou", "eval_iou"},           {"rmse", "eval_rmse"},
-      {"mae", "eval_mae"},           {"r2", "eval_r2"},
-      {"psnr", "eval_psnr"},         {"input_psnr", "eval_input_psnr"}};
-  std::array<Metric, 2 + std::size(kNames)> metrics{{{"step", step}, {"eval_loss", r.loss}}};
+  struct Row {
+    std::string_view name;
+    const char *test, *validation;
+  };
+  static constexpr Row kNames[] = {{"accuracy", "eval_accuracy", "validation_accuracy"},
+                                   {"perplexity", "eval_perplexity", "validation_perplexity"},
+                                   {"iou", "eval_iou", "validation_iou"},
+                                   {"rmse", "eval_rmse", "validation_rmse"},
+                                   {"mae", "eval_mae", "validation_mae"},
+                                   {"r2", "eval_r2", "validation_r2"},
+                                   {"psnr", "eval_psnr", "validation_psnr"},
+                                   {"input_psnr", "eval_input_psnr", "validation_input_psnr"}};
+  const bool test = r.split == data::Split::test;
+  std::array<Metric, 2 + std::size(kNames)> metrics{{{"step", step}, {test ? "eval_loss" : "validation_loss", r.loss}}};
   size_t count = 2;
   r.each([&](std::string_view name, double value) {
-    const auto* row = std::ranges::find(kNames, name, &std::pair<std::string_view, const char*>::first);
-    metrics[count++] = {row->second, value};
+    const auto* row = std::ranges::find(kNames, name, &Row::name);
+    metrics[count++] = {test ? row->test : row->validation, value};
   });
   log.write(std::span(metrics).first(count));
 }
 
 void append_evaluation(fmt::memory_buffer& text, const EvalResult& r) {
   const auto to = std::back_inserter(text);
-  fmt::format_to(to, "test loss ");
+  fmt::format_to(to, "{} loss ", data::to_string(r.split));
   format_loss(to, r.loss);
   r.each([&](std::string_view name, double value) {
     fmt::format_to(to, ", {} ", name);
@@ -164,14 +174,42 @@ void append_evaluation(fmt::memory_buffer& text, const EvalResult& r) {
   });
 }
 
-EvalResult evaluate(const std::string& run, const std::vector<std::string>& sets, Which which) {
+namespace {
+
+// With another value of one of these other samples are held out: some that the net has learned from.
+constexpr std::string_view kSplitKeys[] = {"seed", "data.validation", "data.train_samples", "data.source"};
+
+}  // namespace
+
+const data::Source& set_of_run(const std::string& run, const Recipe& r, const Dataset& data, data::Split split) {
+  const data::Source* found = data.of(split);
+  if (!found)
+    throw UserError(fmt::format("{}: there is no {} set; {}", run, data::to_string(split),
+                                split == data::Split::validation
+                                    ? "a run has one that was trained with data.validation, such as 0.1"
+                                    : "its data have no test samples"),
+                    Exit::missing_input);
+  if (split != data::Split::validation) return *found;
+  for (const RecipeDifference& d : diff(load_run_recipe(run, {}), r))
+    if (std::ranges::find(kSplitKeys, d.key) != std::end(kSplitKeys))
+      throw UserError(fmt::format("--set {}: {} in the run, got {}: the validation set would hold samples that the net "
+                                  "was trained with",
+                                  d.key, d.a, d.b),
+                      Exit::bad_recipe);
+  return *found;
+}
+
+EvalResult evaluate(const std::string& run, const std::vector<std::string>& sets, Which which,
+                    std::optional<data::Split> wanted) {
   const Recipe r = load_run_recipe(run, sets);
   const Dataset data = open_dataset(r);
+  const data::Split split = wanted.value_or(data.test ? data::Split::test : data::Split::validation);
+  const data::Source& source = set_of_run(run, r, data, split);
   CompileOptions o;
   o.train = false;
   const Compiled c = compile(r, data.spec, o);
   const auto e = open_run(run, c, which);
-  return Evaluation(c, *e, *data.eval).run();
+  return Evaluation(c, *e, source, split).run();
 }
 
 }  // namespace lathe

@@ -1,4 +1,4 @@
-// One pass over evaluation data with the eval Programs.
+// One pass over the validation or the test set with the eval Programs.
 #pragma once
 
 #include <memory>
@@ -13,12 +13,13 @@
 
 namespace lathe {
 
-// What is known of the predictions for evaluation data. Which numbers there are depends on data.target.
-struct EvalResult {                  // What evaluation found.
-  double loss = 0;                   // mean over samples or tokens
-  double accuracy = 0;               // of classes, tokens or pixels; NaN where there are none
-  std::optional<double> perplexity;  // of tokens, where the loss is their entropy: e to it
-  std::optional<double> iou;         // mask: mean over the classes of what prediction and truth share, of both together
+// What is known of the predictions for a set. Which numbers there are depends on data.target.
+struct EvalResult {                       // What evaluation found.
+  data::Split split = data::Split::test;  // of which set
+  double loss = 0;                        // mean over samples or tokens
+  double accuracy = 0;                    // of classes, tokens or pixels; NaN where there are none
+  std::optional<double> perplexity;       // of tokens, where the loss is their entropy: e to it
+  std::optional<double> iou;  // mask: mean over the classes of what prediction and truth share, of both together
   // value: root of the mean square of the error, in the data's units; with several numbers per sample, which may be of
   // different units, over all of them, each in deviations of its column
   std::optional<double> rmse;
@@ -48,7 +49,8 @@ struct EvalResult {                  // What evaluation found.
 // them.
 std::vector<data::Slot> loader_slots(const Executor&, int first, int count, bool indices);
 
-// Into metrics.jsonl ("eval_loss", "eval_accuracy", ...), and as text for people. Neither allocates.
+// Into metrics.jsonl ("eval_loss", "eval_accuracy", ... of the test set, "validation_loss", ... of the other), and as
+// text for people. Neither allocates.
 void write_evaluation(MetricsLog&, int64_t step, const EvalResult&);
 void append_evaluation(fmt::memory_buffer& text, const EvalResult&);
 
@@ -56,7 +58,7 @@ class Evaluation {
  public:
   // Uses the executor's last two slots, or all where nothing is trained. No run of others may be under way in run(). It
   // gives batches to the device ahead, without a call that blocks, and allocates nothing.
-  Evaluation(const Compiled&, Executor&, const data::Source&);
+  Evaluation(const Compiled&, Executor&, const data::Source&, data::Split);
   EvalResult run();
   std::optional<EvalResult> run(const StopSignals* stop);  // none: a signal came, and the pass was left (null: never)
 
@@ -68,6 +70,7 @@ class Evaluation {
   void drain();     // all runs that were given
 
   Executor& executor_;
+  data::Split split_;
   int slots_, first_slot_;
   Task task_;
   int64_t batch_, terms_per_sample_;
@@ -84,7 +87,12 @@ class Evaluation {
   StepQueue queue_;
 };
 
-// A checkpoint of a run on its evaluation data.
-EvalResult evaluate(const std::string& run, const std::vector<std::string>& sets, Which = Which::newest);
+// A checkpoint of a run on one of its sets: as asked, else the test set, else (where there is none) the validation set.
+// UserError (missing_input): there is no such set; (bad_recipe): `sets` would hold other samples out than training did.
+EvalResult evaluate(const std::string& run, const std::vector<std::string>& sets, Which = Which::newest,
+                    std::optional<data::Split> = {});
+
+// The set of that run. UserError as evaluate().
+const data::Source& set_of_run(const std::string& run, const Recipe&, const Dataset&, data::Split);
 
 }  // namespace lathe

@@ -8,12 +8,12 @@
 #include "base/process_age.h"
 #include "base/stopwatch.h"
 #include "compile/outside.h"
-#include "loop/evaluation.h"
 #include "loop/monitor.h"
+#include "loop/run_evaluations.h"
 #include "loop/signals.h"
 #include "loop/step_account.h"
 #include "loop/step_queue.h"
-#include "recipe/recipe_errors.h"
+#include "loop/summary.h"
 #include "run/peak.h"
 #include "rundir/progress.h"
 #include "rundir/run_checkpoints.h"
@@ -35,7 +35,8 @@ class Trainer {
             c_, [this] { return what_is_left(); }, progress_) {
     // All that can fail without a directory comes first: a run that cannot start leaves nothing behind.
     require_device(parse_device_name(r.device.name));
-    dataset_ = o.train_data ? own_dataset(r, o.train_data, o.eval_data) : open_dataset(r);
+    dataset_ = o.train_data ? own_dataset(r, o.train_data, o.validation_data, o.eval_data) : open_dataset(r);
+    result_.warnings = missing_classes(dataset_, dataset_.preparation ? dataset_.preparation->names : Names{});
     // A device that others use, too, says what they have left of its memory.
     const DeviceName name = parse_device_name(r.device.name);
     auto device = find_backend(name.backend).open({name.index, static_cast<int>(r.device.threads)});
@@ -47,10 +48,7 @@ class Trainer {
     loader_ = std::make_unique<data::Loader>(*dataset_.train, c_.loader,
                                              loader_slots(*executor_, 0, c_.executor.slots - 2, true));
     queue_.emplace(*executor_, *loader_, c_.executor.ahead, c_.executor.slots - 2);
-    if ((r.schedule.name == "plateau" || r.train.patience > 0) && !c_.has("eval"))
-      throw_recipe_error(r, {"data.test_samples", "data.validation"},
-                         "expected evaluation data for train.patience or schedule.name = \"plateau\", got none");
-    if (c_.has("eval")) evaluation_ = std::make_unique<Evaluation>(c_, *executor_, *dataset_.eval);
+    evaluations_.emplace(c_, *executor_, dataset_);
     terms_per_sample_ = c_.data.terms();
     schedule_ = schedule_config(c_);
     if (options_.new_out) options_.out = io::make_new_dir(fs_, options_.out);
@@ -59,14 +57,16 @@ class Trainer {
 
   TrainResult run() {
     progress_.note(fmt::format("run directory: {}", options_.out));
-    restore();
-    if (!evaluation_due_ && (step_ >= c_.schedule.total_steps || monitor_.should_stop())) return nothing_to_do();
+    const bool begins = !restore();
+    const bool untrained = begins && c_.schedule.total_steps == 0;
+    if (!untrained && !evaluation_due_ && (step_ >= c_.schedule.total_steps || monitor_.should_stop()))
+      return nothing_to_do();
     if (options_.on_start) options_.on_start(options_.out);
     replace_text(fs_, io::join_path(options_.out, "recipe.toml"), to_toml(c_.recipe));
     keep_run_data();
     log_.emplace(fs_, options_.out, step_, !evaluation_due_);
-    progress_.note(fmt::format("{}: {} training samples, {} steps of {}, {} parameters, {} planned, device {}",
-                               c_.recipe.name, c_.schedule.samples, c_.schedule.total_steps,
+    progress_.note(fmt::format("{}: {} training samples{}, {} steps of {}, {} parameters, {} planned, device {}",
+                               c_.recipe.name, c_.schedule.samples, other_sets(), c_.schedule.total_steps,
                                c_.schedule.batch * c_.schedule.accumulate, parameter_count(),
                                format_bytes(c_.memory().total()), c_.recipe.device.name));
     result_.device_notes = executor_->device().notes();
@@ -74,12 +74,17 @@ class Trainer {
     if (const Recomputed again = recomputed(c_.set.programs[0]); again.launches > 0)
       progress_.note(fmt::format("memory.budget: {} launches of a step run again, {:.2f} % more FLOP", again.launches,
                                  again.flops_percent));
-    if (const int64_t wanted = eval_batch_of(c_.recipe, c_.data); evaluation_ && c_.eval_batch < wanted)
+    if (const int64_t wanted = eval_batch_of(c_.recipe, c_.data); c_.eval_batch < wanted)
       progress_.note(
           fmt::format("memory.budget: evaluation goes in batches of {} instead of {} samples", c_.eval_batch, wanted));
-    for (const std::string& what : too_short_for(c_)) progress_.note("warning: " + what);
+    for (const std::string& what : result_.warnings) progress_.note("warning: " + what);
+    if (!untrained)
+      for (const std::string& what : too_short_for(c_)) progress_.note("warning: " + what);
     try {
-      loop();
+      if (untrained)
+        leave_untrained();
+      else
+        loop();
     } catch (const DriverError& e) {
       progress_.finish();
       cut_short();
@@ -97,6 +102,15 @@ class Trainer {
   }
 
  private:
+  using Names = std::vector<std::string>;
+
+  std::string other_sets() const {
+    std::string text;
+    for (const data::Split split : {data::Split::validation, data::Split::test})
+      if (const int64_t n = c_.data.samples(split); n > 0) text += fmt::format(", {} {}", n, data::to_string(split));
+    return text;
+  }
+
   void keep_run_data() {
     if (!dataset_.preparation) return;
     if (!write_run_data(fs_, options_.out, {dataset_.spec, *dataset_.preparation}))
@@ -132,16 +146,21 @@ class Trainer {
   TrainResult nothing_to_do() {
     progress_.note(fmt::format("nothing to do: the checkpoint is at step {} of {}{}", step_, c_.schedule.total_steps,
                                monitor_.should_stop() ? ", where train.patience ended the run" : ""));
-    if (evaluation_) eval_ = evaluation_->run();
+    if (evaluations_->any()) {
+      const auto [followed, test] = evaluations_->all();
+      (followed.split == data::Split::validation ? result_.validation : result_.test) = followed;
+      if (test) result_.test = test;
+    }
     first_step_ = step_;
     account_.forget();
     result_.unchanged = true;
     return finish();
   }
 
-  void restore() {
+  // Whether there was a checkpoint.
+  bool restore() {
     const auto found = files_->restore(*executor_, c_);
-    if (!found) return;
+    if (!found) return false;
     step_ = found->manifest.step;
     const auto info = [&](const char* key) {
       const auto it = found->manifest.info.find(key);
@@ -160,17 +179,34 @@ class Trainer {
     } else {
       result_.timed_from = step_;
     }
-    evaluation_due_ = evaluation_ && info(kEvaluationDueInfo) != 0;
+    evaluation_due_ = evaluations_->any() && info(kEvaluationDueInfo) != 0;
     account_.load(found->manifest.info);
     monitor_.load(found->manifest.info);
     progress_.note(fmt::format("resumed at step {} from {}", step_, found->path));
+    if (dataset_.held_out > 0) {
+      const auto before = found->manifest.info.find(kHeldOutInfo);
+      if (before == found->manifest.info.end() || before->second != held_out_text())
+        progress_.note(
+            "warning: other samples are held out for validation than when the checkpoint was written: the data have "
+            "changed, or an older version wrote it; the net may have learned from some of the validation set");
+    }
+    return true;
   }
+
+  std::string held_out_text() const { return fmt::format("{:016x}", dataset_.held_out); }
 
   int64_t parameter_count() const {
     int64_t n = 0;
     for (const StateSpec& s : c_.state)
       if (s.kind == InputKind::param) n += s.type.numel();
     return n;
+  }
+
+  // A run of no steps: the state as it begins, evaluated and kept.
+  void leave_untrained() {
+    account_.forget();
+    if (evaluations_->any()) evaluate_now();
+    checkpoint();
   }
 
   void loop() {
@@ -284,7 +320,7 @@ class Trainer {
     return every > 0 && step_ % c_.schedule.steps_per_epoch == 0 && c_.schedule.epoch_of(step_) % every == 0;
   }
   bool evaluates() const {
-    return evaluation_ && (step_ == c_.schedule.total_steps || is_epoch_end(c_.recipe.train.eval_every));
+    return evaluations_->any() && (step_ == c_.schedule.total_steps || is_epoch_end(c_.recipe.train.eval_every));
   }
   bool keeps() const {
     const CheckpointRecipe& k = c_.recipe.checkpoint;
@@ -323,38 +359,45 @@ class Trainer {
     if (again || keeps() || result_.stopped_early) checkpoint();
   }
 
-  // NaN where an evaluation has no such number: no improvement.
-  double monitored(const EvalResult& r) const {
-    double found = c_.recipe.train.monitor == "loss" ? r.loss : std::nan("");
-    r.each([&](std::string_view name, double value) {
-      if (name == c_.recipe.train.monitor) found = value;
-    });
-    return found;
+  // False: a signal came first; then nothing is told or changed.
+  bool evaluate_now() {
+    const bool last = step_ == c_.schedule.total_steps, regular = is_epoch_end(c_.recipe.train.eval_every);
+    const auto ends = [&](const EvalResult& r) {
+      Monitor after = monitor_;
+      after.hear(RunEvaluations::monitored(r, c_.recipe), step_, regular);
+      return last || after.should_stop();
+    };
+    const auto found = evaluations_->run(ends, signals_ ? &*signals_ : nullptr);
+    if (!found) return false;
+    tell(found->followed);
+    if (found->followed.split == data::Split::validation) judge(found->followed, regular);
+    if (found->test) tell(*found->test);
+    return true;
   }
 
-  // False: a signal came first.
-  bool evaluate_now() {
-    const auto found = evaluation_->run(signals_ ? &*signals_ : nullptr);
-    if (!found) return false;
-    eval_ = found;
-    write_evaluation(*log_, step_, *eval_);
+  void tell(const EvalResult& found) {
+    (found.split == data::Split::validation ? result_.validation : result_.test) = found;
+    write_evaluation(*log_, step_, found);
     fmt::memory_buffer text;
     fmt::format_to(std::back_inserter(text), "epoch {}: ", c_.schedule.epoch_of(step_));
-    append_evaluation(text, *eval_);
+    append_evaluation(text, found);
     progress_.note({text.data(), text.size()});
+  }
+
+  // What validation data say of the run's course.
+  void judge(const EvalResult& found, bool regular) {
     const double factor = monitor_.factor(step_ + 1);
-    if (monitor_.hear(monitored(*eval_), step_, is_epoch_end(c_.recipe.train.eval_every)) && c_.recipe.checkpoint.best)
+    if (monitor_.hear(RunEvaluations::monitored(found, c_.recipe), step_, regular) && c_.recipe.checkpoint.best)
       publish(Which::best);
     if (monitor_.factor(step_ + 1) != factor)
-      progress_.note(fmt::format("no better {} for {} evaluations: learning rate {:.3g}", c_.recipe.train.monitor,
-                                 c_.recipe.schedule.patience, rate_of(step_ + 1)));
+      progress_.note(fmt::format("no better validation {} for {} evaluations: learning rate {:.3g}",
+                                 c_.recipe.train.monitor, c_.recipe.schedule.patience, rate_of(step_ + 1)));
     if (step_ < c_.schedule.total_steps && monitor_.should_stop()) {
-      progress_.note(fmt::format("no better {} for {} evaluations: the run ends; the best was at step {}",
+      progress_.note(fmt::format("no better validation {} for {} evaluations: the run ends; the best was at step {}",
                                  c_.recipe.train.monitor, monitor_.evaluations_without_improvement(),
                                  monitor_.best_step()));
       result_.stopped_early = true;
     }
-    return true;
   }
 
   // A refused step changed nothing, so what is saved after one is the last good state.
@@ -368,6 +411,7 @@ class Trainer {
     if (evaluation_due_) info[kEvaluationDueInfo] = "1";
     account_.save(info);
     monitor_.save(info);
+    if (dataset_.held_out > 0) info[kHeldOutInfo] = held_out_text();
     files_->publish(which, *executor_, c_, step_, std::move(info), *log_);
   }
 
@@ -383,9 +427,8 @@ class Trainer {
     result_.skipped = account_.skipped();
     result_.total_seconds = earlier_seconds_ + result_.seconds;
     result_.loss = account_.loss();
-    result_.eval_loss = eval_ ? eval_->loss : std::numeric_limits<double>::quiet_NaN();
-    result_.accuracy = eval_ ? eval_->accuracy : std::numeric_limits<double>::quiet_NaN();
-    result_.evaluation = eval_;
+    result_.eval_loss = result_.test ? result_.test->loss : std::numeric_limits<double>::quiet_NaN();
+    result_.accuracy = result_.test ? result_.test->accuracy : std::numeric_limits<double>::quiet_NaN();
     result_.samples_per_second = result_.seconds > 0 ? static_cast<double>(samples_) / result_.seconds : 0;
     result_.flops_per_second =
         result_.seconds > 0 ? step_flops() * static_cast<double>(step_ - first_step_) / result_.seconds : 0;
@@ -401,7 +444,7 @@ class Trainer {
     if (!hurried_ && options_.measure_peak) {
       const DeviceName device = parse_device_name(c_.recipe.device.name);
       // Loaders fill the executor's memory ahead: they end before it.
-      evaluation_.reset();
+      evaluations_.reset();
       queue_.reset();
       loader_.reset();
       executor_.reset();
@@ -411,6 +454,8 @@ class Trainer {
             measure_peak(find_backend(device.backend), {device.index, static_cast<int>(c_.recipe.device.threads)})
                 .flops_per_second);
     }
+    // A run that was at its end already has one.
+    if (!result_.unchanged) replace_text(fs_, io::join_path(options_.out, kSummaryFile), summary_json(result_));
     return result_;
   }
 
@@ -426,7 +471,7 @@ class Trainer {
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<data::Loader> loader_;
   std::optional<StepQueue> queue_;
-  std::unique_ptr<Evaluation> evaluation_;
+  std::optional<RunEvaluations> evaluations_;
   std::optional<MetricsLog> log_;
   ScheduleConfig schedule_;
   int64_t terms_per_sample_ = 1;
@@ -438,15 +483,16 @@ class Trainer {
   bool evaluation_due_ = false;  // of the step that was just done
   bool hurried_ = false;         // by a signal
   double earlier_seconds_ = 0;   // of training, up to the checkpoint that this part began with
-  std::optional<EvalResult> eval_;
   TrainResult result_;
 };
 
 }  // namespace
 
 TrainResult train(const Recipe& recipe, const TrainOptions& o) {
-  LATHE_USER_CHECK(o.train_data || !o.eval_data, "TrainOptions::eval_data: expected train_data with it, got none");
+  for (const auto& [name, given] : {std::pair{"validation_data", &o.validation_data}, {"eval_data", &o.eval_data}})
+    LATHE_USER_CHECK(o.train_data || !*given, "TrainOptions::{}: expected train_data with it, got none", name);
   Recipe r = o.train_data ? with_own_data(recipe, *o.train_data) : recipe;
+  check_selection(r, r.data.validation > 0 || o.validation_data);
   // "auto" means the run's own device where that is here: the bits go on as they were.
   if (const std::string path = io::join_path(o.out, "recipe.toml"); r.device.name == "auto" && o.resume) {
     io::PosixFs fs;

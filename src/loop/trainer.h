@@ -28,9 +28,11 @@ struct TrainOptions {         // How train() runs.
   bool handle_signals = true;
   CompileOptions compile;  // passes and device
   // Data of one's own (data/arrays.h) instead of the recipe's, whose data.source, path, shape, classes and numbers of
-  // samples they replace. Without `eval_data`, data.validation of `train_data` is held out, or nothing is evaluated;
-  // `eval_data` alone is a UserError. Labels and numbers to predict are checked as they are read.
-  std::shared_ptr<const data::Source> train_data = nullptr, eval_data = nullptr;  // eval_data: may be null
+  // samples they replace. Labels and numbers to predict are checked as they are read. Both below may be null, and
+  // without `train_data` they are a UserError.
+  std::shared_ptr<const data::Source> train_data = nullptr;
+  std::shared_ptr<const data::Source> validation_data = nullptr;  // else data.validation of `train_data` is held out
+  std::shared_ptr<const data::Source> eval_data = nullptr;        // the test set
   // Called with the run directory, which is there and locked, before the first step.
   std::function<void(const std::string& out)> on_start = nullptr;
   // Called after each step with its number, counted from 1: for tests and profiles.
@@ -45,11 +47,11 @@ struct TrainResult {                                    // What train() did.
   bool unchanged = false;                               // resumed at its end: nothing was trained, no file was written
   bool stopped_early = false;                           // train.patience ended it
   int64_t steps = 0;                                    // reached
-  int64_t best_step = 0;                                // of the best evaluation; 0: there was none
+  int64_t best_step = 0;                                // of the best evaluation on the validation set; 0: none
   int64_t skipped = 0;                                  // steps that were refused: not finite
   double loss = 0;                                      // of the last batch
-  double eval_loss = 0, accuracy = 0;                   // NaN when nothing was evaluated
-  std::optional<EvalResult> evaluation;                 // the last
+  double eval_loss = 0, accuracy = 0;                   // on the test set; NaN when it was not evaluated
+  std::optional<EvalResult> validation, test;           // the last evaluation of each set
   double samples_per_second = 0;                        // in training steps
   double seconds = 0;                                   // in training steps of this part: since the start or --resume
   double total_seconds = 0;                             // of all parts that led to this state, from step `timed_from`
@@ -67,8 +69,14 @@ struct TrainResult {                                    // What train() did.
   std::string out;          // run directory
   std::string device;       // that it ran on
   std::vector<std::string> device_notes;  // what it said of the kernels that were bound (Device::notes)
+  std::vector<std::string> warnings;      // of the data: classes without samples in a set
 };
 
+// Evaluations while it trains are on the validation set, and the test set is evaluated once, at the end; without a
+// validation set they are on the test set, and nothing is chosen by them: train.patience, checkpoint.best and
+// schedule.name = "plateau" are a UserError then. A run that comes to its end, or is stopped by a signal, leaves
+// summary.json. With train.epochs = 0 it is the first checkpoint, of step 0, that it leaves.
+//
 // UserError and DeviceError as they come; DriverError, with the step, when the device is lost in the middle;
 // Exit::bad_data when losses or gradients stay non-finite. What a Source or on_step throws comes through as it is.
 // Several threads may train at once, each into a run directory of its own.

@@ -256,7 +256,7 @@ TEST_F(LossTraining, OfAnOwnFamilyIsTakenUnlessAnotherIsAskedFor) {
     std::vector<float> y(1);
     Predictor net(out_);
     net(std::span<const float>(x_).first(2), y);
-    return std::pair<double, double>(y[0], r.evaluation->rmse.value() - std::hypot(std::sqrt(341.25), y[0] - 31.5));
+    return std::pair<double, double>(y[0], r.test->rmse.value() - std::hypot(std::sqrt(341.25), y[0] - 31.5));
   };
   const auto run = [&] {
     register_family(
@@ -285,11 +285,11 @@ TEST(Perplexity, IsThatOfTheEntropyOfTokens) {
     o.out = out;
     o.quiet = true;
     const TrainResult t = train(r, o);
-    ASSERT_TRUE(t.evaluation);
+    ASSERT_TRUE(t.test);
     if (std::string(loss) == "bce")
-      EXPECT_FALSE(t.evaluation->perplexity);
+      EXPECT_FALSE(t.test->perplexity);
     else
-      EXPECT_DOUBLE_EQ(t.evaluation->perplexity.value(), std::exp(t.evaluation->loss)) << loss;
+      EXPECT_DOUBLE_EQ(t.test->perplexity.value(), std::exp(t.test->loss)) << loss;
   }
   std::filesystem::remove_all(out);
 }

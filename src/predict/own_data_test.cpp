@@ -19,6 +19,7 @@
 #include "loop/signals.h"
 #include "predict/predict.h"
 #include "predict/predictor.h"
+#include "rundir/runs.h"
 #include "session/state.h"
 
 namespace lathe {
@@ -95,9 +96,9 @@ TEST_F(OwnData, NumbersComeInTheUnitsOfTheData) {
   options_.train_data = data::array_source(x_, {2}, data::ArrayTarget::values(y, 2));
   options_.eval_data = data::array_source(shifted_x, {2}, data::ArrayTarget::values(shifted_y, 2));
   const TrainResult result = train(recipe({"train.epochs=40"}), options_);
-  ASSERT_TRUE(result.evaluation && result.evaluation->rmse);
-  EXPECT_LT(*result.evaluation->rmse, 0.2);  // deviations
-  EXPECT_GT(*result.evaluation->r2, 0.9);
+  ASSERT_TRUE(result.test && result.test->rmse);
+  EXPECT_LT(*result.test->rmse, 0.2);  // deviations
+  EXPECT_GT(*result.test->r2, 0.9);
   const Recipe stored = load_run_recipe(options_.out, {});
   EXPECT_EQ(stored.data.target, "value");
   EXPECT_EQ(stored.data.target_mean, options_.train_data->target_units().means);
@@ -156,21 +157,69 @@ TEST_F(OwnData, PixelsToPixels) {
   options_.out += "-image";
   options_.train_data = options_.eval_data = data::array_source(x, {8, 8}, data::ArrayTarget::images(images));
   const TrainResult image = train(unet("image"), options_);
-  ASSERT_TRUE(image.evaluation && image.evaluation->psnr);
-  EXPECT_GT(*image.evaluation->psnr, *image.evaluation->input_psnr + 3);
+  ASSERT_TRUE(image.test && image.test->psnr);
+  EXPECT_GT(*image.test->psnr, *image.test->input_psnr + 3);
   Predictor restore(options_.out);
   EXPECT_EQ(restore.outputs(), 8 * 8);
 }
 
-TEST_F(OwnData, HeldOutOrNotEvaluated) {
-  options_.eval_data = nullptr;
-  const Dataset part =
-      own_dataset(with_own_data(recipe({"data.validation=0.25"}), *options_.train_data), options_.train_data, nullptr);
+TEST_F(OwnData, SetsHaveTheirNames) {
+  const auto sets = [&](const Sets& keys, const auto& validation, const auto& test) {
+    return own_dataset(with_own_data(recipe(keys), *options_.train_data), options_.train_data, validation, test);
+  };
+  const std::shared_ptr<const data::Source> none, given = options_.train_data;
+  const Dataset part = sets({"data.validation=0.25"}, none, none);
   EXPECT_EQ(part.spec.train, 48);
-  EXPECT_EQ(part.spec.eval, 16);
-  const Dataset whole = own_dataset(with_own_data(recipe(), *options_.train_data), options_.train_data, nullptr);
+  EXPECT_EQ(part.spec.validation, 16);
+  EXPECT_EQ(part.spec.test, 0);
+  EXPECT_EQ(part.test, nullptr);
+  EXPECT_EQ(part.spec.resident_bytes, 64 * 8) << "the numbers of the samples";
+  const Dataset whole = sets({}, none, none);
   EXPECT_EQ(whole.spec.train, 64);
-  EXPECT_EQ(whole.eval, nullptr);
+  EXPECT_EQ(whole.validation, nullptr);
+  EXPECT_EQ(whole.test, nullptr);
+  const Dataset all = sets({}, given, given);
+  EXPECT_EQ(all.spec.validation, 64);
+  EXPECT_EQ(all.spec.test, 64);
+  EXPECT_EQ(all.spec.train, 64);
+  EXPECT_THROW(sets({"data.validation=0.25"}, given, none), UserError) << "two validation sets";
+}
+
+TEST_F(OwnData, ValidationDataAreWhatIsChosenBy) {
+  TrainOptions o = options_;
+  EXPECT_THROW(train(recipe({"checkpoint.best=true"}), o), UserError) << "test data are not";
+  o.validation_data = options_.train_data;
+  const TrainResult r = train(recipe({"checkpoint.best=true", "train.monitor=accuracy"}), o);
+  ASSERT_TRUE(r.validation && r.test);
+  EXPECT_EQ(r.validation->loss, r.test->loss) << "the same samples";
+  EXPECT_GT(r.best_step, 0);
+  EXPECT_TRUE(std::filesystem::exists(o.out + "/best"));
+  EXPECT_EQ(read_run(o.out).state, RunState::finished) << "train() leaves a summary";
+  o.train_data = o.eval_data = nullptr;
+  EXPECT_THROW(train(recipe(), o), UserError);
+}
+
+TEST_F(OwnData, AClassThatASetLacksIsToldOf) {
+  std::vector<int32_t> ones(64, 1);
+  options_.eval_data = data::array_source(x_, {2}, ones, 2);
+  const TrainResult r = train(recipe({"train.epochs=1"}), options_);
+  ASSERT_EQ(r.warnings.size(), 1u);
+  EXPECT_NE(r.warnings[0].find("no sample of class 0 in the test set"), std::string::npos) << r.warnings[0];
+}
+
+TEST_F(OwnData, NoEpochsLeaveTheFirstCheckpoint) {
+  const TrainResult first = train(recipe({"train.epochs=0"}), options_);
+  EXPECT_EQ(first.steps, 0);
+  EXPECT_TRUE(first.test.has_value());
+  EXPECT_FALSE(first.unchanged);
+  EXPECT_EQ(read_run(options_.out).state, RunState::finished);
+  EXPECT_EQ(Predictor(options_.out).outputs(), 2);
+  options_.resume = true;
+  EXPECT_TRUE(train(recipe({"train.epochs=0"}), options_).unchanged);
+  const TrainResult resumed = train(recipe({"train.epochs=2"}), options_);
+  options_.resume = false;
+  options_.out += "-whole";
+  EXPECT_EQ(train(recipe({"train.epochs=2"}), options_).eval_loss, resumed.eval_loss);
 }
 
 TEST_F(OwnData, ResumedWithTheSamePassesOnly) {
@@ -247,7 +296,7 @@ TEST_F(OwnData, SourcesOfOnesOwnAreChecked) {
   const auto mask =
       std::make_shared<WrongSource>(Wrong{.target = {DType::u8, {2, 2}}, .read = target_of_57<uint8_t>(2)});
   Recipe r = recipe({"data.source=pixel_arrays", "data.target=mask", "model.family=unet"});
-  const Dataset checked = own_dataset(with_own_data(r, *mask), mask, nullptr);
+  const Dataset checked = own_dataset(with_own_data(r, *mask), mask, nullptr, nullptr);
   std::byte x[4], y[4];
   const std::span<std::byte> spans[] = {x, y};
   EXPECT_NO_THROW(checked.train->read(56, spans));

@@ -23,13 +23,20 @@ namespace {
 
 constexpr int64_t kMaxPromptFileBytes = int64_t{1} << 28;
 
-data::Samples test_samples(const std::string& spec, const data::Source& source) {
-  const std::string range = spec.substr(5);
+// The set that an input like "test:3" names, if it does.
+std::optional<data::Split> set_named_by(const std::string& input) {
+  for (const data::Split split : {data::Split::validation, data::Split::test})
+    if (input.starts_with(std::string(data::to_string(split)) + ":")) return split;
+  return {};
+}
+
+data::Samples samples_of_set(const std::string& spec, const data::Source& source) {
+  const std::string set = spec.substr(0, spec.find(':')), range = spec.substr(set.size() + 1);
   char* end = nullptr;
   const int64_t first = std::strtoll(range.c_str(), &end, 10);
   const int64_t last = *end == '-' ? std::strtoll(end + 1, &end, 10) : first;
   LATHE_USER_CHECK(!range.empty() && *end == '\0' && first >= 0 && last >= first && last < source.size(),
-                   "{}: expected test:N or test:A-B with numbers below {}", spec, source.size());
+                   "{}: expected {}:N or {}:A-B with numbers below {}", spec, set, set, source.size());
   std::vector<std::vector<std::byte>> fields;
   for (const data::Field& f : source.fields()) fields.emplace_back(static_cast<size_t>(f.type.bytes()));
   std::vector<std::span<std::byte>> spans(fields.begin(), fields.end());
@@ -37,7 +44,7 @@ data::Samples test_samples(const std::string& spec, const data::Source& source) 
   for (int64_t i = first; i <= last; ++i) {
     source.read(i, spans);
     out.bytes.insert(out.bytes.end(), fields[0].begin(), fields[0].end());
-    out.names.push_back(fmt::format("test:{}", i));
+    out.names.push_back(fmt::format("{}:{}", set, i));
   }
   return out;
 }
@@ -185,8 +192,10 @@ std::vector<Prediction> predict(const std::string& run, const std::vector<std::s
   const Recipe r = load_run_recipe(run, sets);
   const RunData data = load_run_data(run, r);
   const auto read = [&](const std::string& input) {
-    return input.starts_with("test:") ? test_samples(input, *open_dataset(r).eval)
-                                      : read_samples(r, data.preparation, data.spec.sample, input);
+    const auto split = set_named_by(input);
+    if (!split) return read_samples(r, data.preparation, data.spec.sample, input);
+    const Dataset opened = open_dataset(r);
+    return samples_of_set(input, set_of_run(run, r, opened, *split));
   };
   std::vector<Prediction> out;
   std::optional<BatchOfPredictions> batch;

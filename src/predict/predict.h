@@ -21,8 +21,8 @@ struct Prediction {                   // What the net says of one input.
   std::vector<double> shares = {};    // mask: of the pixels that each class has
 };
 // Inputs: files as read_samples (workload/dataset.h) takes them, each sample of which gets a prediction; "test:N" or
-// "test:A-B" of the recipe's evaluation data. Tokens: text files, continued by `tokens` bytes (default 64), always the
-// most likely one; an error for others.
+// "test:A-B" of the recipe's test set, "validation:N" or "validation:A-B" of its validation set. Tokens: text files,
+// continued by `tokens` bytes (default 64), always the most likely one; an error for others.
 std::vector<Prediction> predict(const std::string& run, const std::vector<std::string>& inputs,
                                 const std::vector<std::string>& sets, std::optional<int64_t> tokens = {},
                                 Which = Which::newest);

@@ -121,7 +121,6 @@ TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
       {"[train]\nupdate = \"at_gradient\"\naccumulate = 2",
        "a.toml:2:10: train.update: expected \"after_all\" or \"auto\" with train.accumulate > 1"},
       {"[train]\nupdate = \"at_gradient\"\non_nan = \"skip\"", "with train.on_nan = \"skip\""},
-      {"[train]\nepochs = 0", "a.toml:2:10: train.epochs: expected train.epochs or train.steps above 0"},
       {"[data]\nsource = \"text\"\n[model]\nfamily = \"gpt\"\nwidth = 10\nheads = 3",
        "a.toml:6:9: model.heads: expected a divisor of model.width = 10, got 3"},
       {"[data]\nsource = \"text\"\n[model]\nfamily = \"gpt\"\nwidth = 10",

@@ -98,7 +98,6 @@ constexpr KeyUse kNoise{[](const Recipe& r) {
                         },
                         "data.target = \"image\", or \"mask\" of data.source = \"png\""};
 constexpr KeyUse kText{[](const Recipe& r) { return r.data.source == "text"; }, "data.source = \"text\""};
-constexpr KeyUse kTestSet{[](const Recipe& r) { return r.data.validation == 0; }, "data.validation = 0"};
 constexpr KeyUse kMlp{[](const Recipe& r) { return r.model.family == "mlp"; }, "model.family = \"mlp\""};
 constexpr KeyUse kBert{[](const Recipe& r) { return r.model.family == "bert"; }, "model.family = \"bert\""};
 constexpr KeyUse kCnnOrUnet{[](const Recipe& r) { return r.model.family == "cnn" || r.model.family == "unet"; },
@@ -244,9 +243,10 @@ constexpr RecipeKey kKeys[] = {
      "arrays: written by training: their deviation; the net predicts (number - mean) / deviation"},
     {KEY(data.train_samples), kFree, kWhat, kAlways, count(0),
      "train on the first n samples; 0: all (synthetic: 4096)"},
-    {KEY(data.test_samples), kFree, kWhat, kTestSet, count(0), "test on the first n samples; 0: all (synthetic: 1024)"},
+    {KEY(data.test_samples), kFree, kWhat, kAlways, count(0), "test on the first n samples; 0: all (synthetic: 1024)"},
     {KEY(data.validation), kFree, kWhat, kAlways, below(0, 1),
-     "part of the training samples, from their end, kept for validation"},
+     "part of the training samples that is held out for validation, of each class alike; which ones follows from the "
+     "seed"},
     {KEY(data.sequence), kFree, kWhat, kText, range(0, 1 << 20), "tokens per sample of text; 0: model.sequence"},
     {KEY(data.threads), kFree, kHow, kAlways, range(1, 256), "loader threads"},
     {KEY(data.prefetch), kFree, kHow, kAlways, range(1, 64), "batches prepared ahead, each in a staging buffer"},
@@ -369,7 +369,8 @@ constexpr RecipeKey kKeys[] = {
     {KEY(schedule.patience), kFree, kWhat, kOfSchedule<kReadsPatience>, range(1, 1e6),
      "plateau: evaluations without improvement before a fall"},
 
-    {KEY(train.epochs), kStable, kHow, kByEpochs, range(0, 1e6), "passes over the training samples"},
+    {KEY(train.epochs), kStable, kHow, kByEpochs, range(0, 1e6),
+     "passes over the training samples; 0: none, the first checkpoint is all"},
     {KEY(train.steps), kStable, kHow, kAlways, count(0), "stop after so many updates; 0: by epochs"},
     {KEY(train.batch_size), kStable, kWhat, kAlways, range(1, 1 << 24),
      "samples per batch; an update sees batch_size * accumulate"},
@@ -405,15 +406,16 @@ constexpr RecipeKey kKeys[] = {
      "what a non-finite loss or gradient does: end the run, or skip the update"},
     {KEY(train.nan_patience), kFree, kWhat, kSkipping, range(1, 1e6), "skipped updates in a row that end the run"},
     {KEY(train.log_every), kFree, kHow, kAlways, count(1), "steps between two lines of the log"},
-    {KEY(train.eval_every), kFree, kHow, kAlways, range(0, 1e6), "epochs between two evaluations; 0: only at the end"},
+    {KEY(train.eval_every), kFree, kHow, kAlways, range(0, 1e6),
+     "epochs between two evaluations, on the validation set (else the test set); 0: only at the end"},
     {KEY(train.eval_batch), kFree, kHow, kAlways, range(0, 1 << 24),
      "samples per evaluation batch; 0: train.batch_size"},
     {KEY(train.monitor), kFree, kHow, kMonitored, one_of(kEvalMetricNames),
-     "what is to improve, on evaluation data, for patience, plateau and the best checkpoint; which there are is a "
+     "what is to improve, on the validation set, for patience, plateau and the best checkpoint; which there are is a "
      "matter of data.target"},
     {KEY(train.min_delta), kFree, kHow, kMonitored, range(0, 1e6), "smallest improvement that counts"},
     {KEY(train.patience), kFree, kHow, kAlways, range(0, 1e6),
-     "evaluations without improvement that end the run; 0: off"},
+     "evaluations on the validation set without improvement that end the run; 0: off"},
 
     {KEY(checkpoint.every_steps), kFree, kHow, kAlways, count(0), "steps between two checkpoints; 0: by epochs"},
     {KEY(checkpoint.every_epochs), kFree, kHow, kAlways, range(0, 1e6),
@@ -424,7 +426,7 @@ constexpr RecipeKey kKeys[] = {
      kHow,
      kAlways,
      {},
-     "keep the weights of the best evaluation too, in RUN/best, for `--best`"},
+     "keep the weights of the best evaluation on the validation set too, in RUN/best, for `--best`"},
     {KEY(checkpoint.verify), kFree, kHow, kAlways, one_of(kVerify), "what resume compares: hashes, or sizes only"},
     {KEY(checkpoint.on_error), kFree, kHow, kAlways, one_of(kOnError),
      "a checkpoint that cannot be written ends the run, or warns"},

@@ -224,9 +224,6 @@ void check_model(const Recipe& r, RuleReport& report) {
 }
 
 void check_train(const Recipe& r, RuleReport& report) {
-  if (r.train.epochs == 0 && r.train.steps == 0) {
-    report.fail({"train.epochs", "train.steps"}, "expected train.epochs or train.steps above 0, got 0 for both");
-  }
   if ((find_schedule(r.schedule.name)->keys & kReadsMinLr) && r.schedule.min_lr > r.optimizer.lr) {
     report.fail({"schedule.min_lr", "optimizer.lr"},
                 fmt::format("expected at most optimizer.lr = {}, got {}", r.optimizer.lr, r.schedule.min_lr));

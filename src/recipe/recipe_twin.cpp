@@ -70,7 +70,7 @@ Recipe tiny_twin(const Recipe& recipe) {
   at_most(r.data.classes, 4);
   r.data.train_samples = 16;
   r.data.test_samples = 8;
-  r.data.validation = std::min(r.data.validation, 0.5);
+  if (r.data.validation > 0) r.data.validation = std::clamp(r.data.validation, 0.25, 0.5);
   at_most(r.data.sequence, 8);
   r.data.threads = 1;
   at_most(r.data.prefetch, 2);

@@ -28,13 +28,15 @@ constexpr size_t kPromptBytes = 60, kWrittenBytes = 320;
 constexpr int64_t kBytesAtOnce = 8;
 constexpr double kWritingSeconds = 1.5;
 
+// The sets that are evaluated: how their numbers begin in metrics.jsonl, and in summary.json.
+constexpr struct { const char *name, *logged; } kSets[] = {{"validation", "validation_"}, {"test", "eval_"}};
+
 struct Curves {
-  io::Line loss{"training", {}, {}}, eval_loss{"test", {}, {}}, accuracy{"accuracy", {}, {}}, lr{"rate", {}, {}},
-      norm{"norm", {}, {}};
-  std::map<std::string, io::Line> others;  // of evaluation: "rmse", "iou", ...
-  double last_step = 0, refused = 0;       // refused: steps so far
-  std::vector<std::string> problems;       // of the file, a sentence each
-  bool last_refused = false;               // the last line of a step has a loss or a norm that is no number
+  io::Line loss{"training", {}, {}}, lr{"rate", {}, {}}, norm{"norm", {}, {}};
+  std::map<std::string, io::Line> evaluated[std::size(kSets)];  // by set: "loss", "accuracy" (of 100), "rmse", ...
+  double last_step = 0, refused = 0;                            // refused: steps so far
+  std::vector<std::string> problems;                            // of the file, a sentence each
+  bool last_refused = false;  // the last line of a step has a loss or a norm that is no number
 };
 
 Curves read_metrics(const std::string& path) {
@@ -52,29 +54,30 @@ Curves read_metrics(const std::string& path) {
     if (j.contains("skipped") && j["skipped"].is_number()) c.refused = j["skipped"].get<double>();
     if (j.contains("loss") && j.contains("grad_norm")) c.last_refused = j["loss"].is_null() || j["grad_norm"].is_null();
     add(c.loss, "loss");
-    add(c.eval_loss, "eval_loss");
-    add(c.accuracy, "eval_accuracy", 100);
     add(c.lr, "lr");
     add(c.norm, "grad_norm");
-    for (const auto& [key, value] : j.items())
-      if (key.starts_with("eval_") && key != "eval_loss" && key != "eval_accuracy" && c.others.size() < 16) {
-        io::Line& curve = c.others[key.substr(5)];
-        curve.name = key.substr(5);
-        add(curve, key.c_str());
-      }
+    for (size_t i = 0; i < std::size(kSets); ++i)
+      for (const auto& [key, value] : j.items())
+        if (key.starts_with(kSets[i].logged) && c.evaluated[i].size() < 16) {
+          const std::string name = key.substr(std::string_view(kSets[i].logged).size());
+          io::Line& curve = c.evaluated[i][name];
+          curve.name = kSets[i].name;
+          add(curve, key.c_str(), name == "accuracy" ? 100 : 1);
+        }
   };
   c.problems = each_metrics_line(read_text(fs, path, kMaxMetricsBytes), read).texts(path);
   return c;
 }
 
-// What a text model makes of the beginning of its test data; as much as it can write in a short time.
-io::ReportPart text_part(const std::string& run, const std::vector<std::string>& sets, const data::Source& eval) {
-  std::vector<int32_t> tokens(static_cast<size_t>(eval.fields()[0].type.numel())), next = tokens;
+// What a text model makes of the beginning of a set; as much as it can write in a short time.
+io::ReportPart text_part(const std::string& run, const std::vector<std::string>& sets, const data::Source& source,
+                         const char* set) {
+  std::vector<int32_t> tokens(static_cast<size_t>(source.fields()[0].type.numel())), next = tokens;
   const std::span<std::byte> spans[] = {std::as_writable_bytes(std::span(tokens)),
                                         std::as_writable_bytes(std::span(next))};
-  eval.read(0, spans);
+  source.read(0, spans);
   io::ReportPart part{
-      "What it writes", "The beginning is from the test data, what follows is the model's.", "", {}, {}};
+      "What it writes", fmt::format("The beginning is from the {} set, what follows is the model's.", set), "", {}, {}};
   for (size_t i = 0; i < std::min(tokens.size(), kPromptBytes); ++i) part.prompt += static_cast<char>(tokens[i]);
   TextWriter writer(run, sets);
   const Stopwatch start;
@@ -93,7 +96,7 @@ io::ReportPart text_part(const std::string& run, const std::vector<std::string>&
   return part;
 }
 
-// Names of what is measured on test data, for people.
+// Names of what is measured, for people.
 constexpr struct {
   std::string_view name, shown, unit;
 } kShownMetrics[] = {{"accuracy", "accuracy", "%"},
@@ -116,27 +119,29 @@ std::string shown_name(const Recipe& r, const std::optional<DataSpec>& data, std
 
 // Of what was measured more than once; the last value stands among the facts.
 void add_metric_parts(io::Report& report, const Curves& curves, const Recipe& r, const std::optional<DataSpec>& data) {
-  for (const auto& [name, shown, unit] : kShownMetrics) {
-    const auto other = curves.others.find(std::string(name));
-    if (name != "accuracy" && other == curves.others.end()) continue;
-    io::LineChart chart{"step", std::string(unit), {name == "accuracy" ? curves.accuracy : other->second}};
-    chart.lines[0].name = shown;
-    if (chart.lines[0].x.size() < 2 || name == "input_psnr") continue;
-    if (const auto input = curves.others.find("input_psnr"); name == "psnr" && input != curves.others.end()) {
-      chart.lines[0].name = "output";
-      chart.lines.push_back(input->second);
-      chart.lines[1].name = "input";
+  for (size_t i = 0; i < std::size(kSets); ++i) {
+    const auto& of_set = curves.evaluated[i];
+    for (const auto& [name, shown, unit] : kShownMetrics) {
+      const auto found = of_set.find(std::string(name));
+      if (found == of_set.end() || found->second.x.size() < 2 || name == "input_psnr") continue;
+      io::LineChart chart{"step", std::string(unit), {found->second}};
+      chart.lines[0].name = shown;
+      if (const auto input = of_set.find("input_psnr"); name == "psnr" && input != of_set.end()) {
+        chart.lines[0].name = "output";
+        chart.lines.push_back(input->second);
+        chart.lines[1].name = "input";
+      }
+      std::string title = fmt::format("{} on {} data", shown_name(r, data, name, shown), kSets[i].name);
+      if (name == "accuracy") title[0] = 'A';
+      report.parts.push_back({std::move(title), "", io::line_chart(chart), {}, {}});
     }
-    std::string title = fmt::format("{} on test data", shown_name(r, data, name, shown));
-    if (name == "accuracy") title[0] = 'A';
-    report.parts.push_back({std::move(title), "", io::line_chart(chart), {}, {}});
   }
 }
 
 // summary.json, where it is that of the run's last step: a run that failed after it was resumed has an older one.
 nlohmann::json read_summary(const std::string& run, const Curves& curves) {
   io::PosixFs fs;
-  const std::string path = io::join_path(run, "summary.json");
+  const std::string path = io::join_path(run, kSummaryFile);
   if (!io::info_at(fs, path)) return nullptr;
   const auto j = nlohmann::json::parse(read_text(fs, path), nullptr, false);
   const bool whole = j.is_object() && j.contains("steps") && j["steps"].is_number();
@@ -164,27 +169,28 @@ void add_facts(io::Report& report, const nlohmann::json& summary, const Curves& 
   const auto fact = [&](const std::string& name, std::string value) {
     report.facts.emplace_back(name, std::move(value));
   };
-  const auto last_of = [&](std::string_view name) -> std::optional<double> {
-    const auto other = curves.others.find(std::string(name));
-    const io::Line* line = name == "accuracy"             ? &curves.accuracy
-                           : name == "loss"               ? &curves.eval_loss
-                           : other == curves.others.end() ? nullptr
-                                                          : &other->second;
-    if (!line || line->y.empty()) return {};
-    return name == "accuracy" ? line->y.back() / 100 : line->y.back();
+  const auto last_of = [&](size_t set, std::string_view name) -> std::optional<double> {
+    const auto found = curves.evaluated[set].find(std::string(name));
+    if (found == curves.evaluated[set].end() || found->second.y.empty()) return {};
+    return name == "accuracy" ? found->second.y.back() / 100 : found->second.y.back();
   };
   const auto number = [&](const std::string& key) -> std::optional<double> {
-    if (!summary.is_object()) return key.starts_with("test_") ? last_of(key.substr(5)) : std::nullopt;
-    if (!summary.contains(key) || !summary[key].is_number()) return {};
+    if (!summary.is_object() || !summary.contains(key) || !summary[key].is_number()) return {};
     return summary[key].get<double>();
   };
-  // Outputs that are no numbers have no loss, and yet a largest one: their accuracy means nothing.
-  const bool none = summary.is_object() && summary.contains("test_loss") && summary["test_loss"].is_null();
-  for (const auto& metric : kShownMetrics)
-    if (const auto v = number(fmt::format("test_{}", metric.name)))
-      fact(fmt::format("test {}", shown_name(r, data, metric.name, metric.shown)),
-           none ? "no number" : metric_text(metric.name, *v));
-  if (const auto v = number("test_loss")) fact("test loss", fmt::format("{:.4f}", *v));
+  for (size_t i = 0; i < std::size(kSets); ++i) {
+    const std::string set = kSets[i].name, loss = set + "_loss";
+    const auto measured = [&](std::string_view name) {
+      return summary.is_object() ? number(fmt::format("{}_{}", set, name)) : last_of(i, name);
+    };
+    // Outputs that are no numbers have no loss, and yet a largest one: their accuracy means nothing.
+    const bool none = summary.is_object() && summary.contains(loss) && summary[loss].is_null();
+    for (const auto& metric : kShownMetrics)
+      if (const auto v = measured(metric.name))
+        fact(fmt::format("{} {}", set, shown_name(r, data, metric.name, metric.shown)),
+             none ? "no number" : metric_text(metric.name, *v));
+    if (const auto v = measured("loss")) fact(set + " loss", fmt::format("{:.4f}", *v));
+  }
   fact("steps", fmt::format("{:.0f}", number("steps").value_or(curves.last_step)));
   if (curves.refused > 0) fact("steps refused", fmt::format("{:.0f}", curves.refused));
   if (const auto v = number("training_seconds")) fact("training time", format_seconds(*v));
@@ -229,7 +235,10 @@ io::Report logged(const std::string& run, const Recipe& r, const std::optional<D
   for (const std::string& problem : curves.problems)
     report.note += fmt::format("{}{}.", report.note.empty() ? "" : " ", io::readable_text(problem));
   add_facts(report, summary, curves, r, data);
-  report.parts.push_back({"Loss", "", io::line_chart({"step", "loss", {curves.loss, curves.eval_loss}}), {}, {}});
+  io::LineChart losses{"step", "loss", {curves.loss}};
+  for (const auto& of_set : curves.evaluated)
+    if (const auto found = of_set.find("loss"); found != of_set.end()) losses.lines.push_back(found->second);
+  report.parts.push_back({"Loss", "", io::line_chart(losses), {}, {}});
   if (report.parts[0].svg.empty()) report.parts[0].missing = "No step with a loss that is a number was logged.";
   add_metric_parts(report, curves, r, data);
   report.parts.push_back({"Learning rate", "", io::line_chart({"step", "rate", {curves.lr}}), {}, {}});
@@ -277,17 +286,22 @@ std::string make_report(const std::string& run, const std::vector<std::string>& 
   io::Report report = logged(run, r, spec);
   if (dataset.train) report.subtitle += "; " + io::readable_text(dataset.train->description());
 
+  // What the net makes of samples that it has not seen.
+  const data::Split split = dataset.test ? data::Split::test : data::Split::validation;
+  const data::Source* unseen = dataset.of(split);
+  const char* set = data::to_string(split);
+
   // Before the rest is allocated.
-  if (is_text_run(run, sets) && dataset.eval) {
+  if (is_text_run(run, sets) && unseen) {
     std::optional<io::ReportPart> text;
-    const std::string reason = obstacle([&] { text = text_part(run, sets, *dataset.eval); });
+    const std::string reason = obstacle([&] { text = text_part(run, sets, *unseen, set); });
     report.parts.push_back(text ? std::move(*text) : missing_part("What it writes", reason));
   }
   CompileOptions o;
   o.eval = false;
   const bool pixels = r.data.target == "mask" || r.data.target == "image";
   const int64_t most = pixels ? 16 : 250;
-  o.predict = std::max<int64_t>(1, std::min<int64_t>(dataset.eval ? dataset.eval->size() : 1, most));
+  o.predict = std::max<int64_t>(1, std::min<int64_t>(unseen ? unseen->size() : 1, most));
   std::optional<Compiled> c;
   if (spec) no_plan = obstacle([&] { c = compile(r, *spec, o); });
   Opened opened;
@@ -296,9 +310,9 @@ std::string make_report(const std::string& run, const std::vector<std::string>& 
   const std::string no_run = !no_data.empty() ? no_data : !no_plan.empty() ? no_plan : opened.none;
   if (const std::string& reason = no_run.empty() ? opened.untrained : no_run; !reason.empty()) {
     report.parts.push_back(missing_part("Predictions", reason));
-  } else if (dataset.eval) {
-    append(report, target_parts(*opened.executor, *c, *dataset.eval));
-    append(report, class_parts(*opened.executor, *c, *dataset.eval, class_names(r)));
+  } else if (unseen) {
+    append(report, target_parts(*opened.executor, *c, *unseen, set));
+    append(report, class_parts(*opened.executor, *c, *unseen, set, class_names(r)));
   }
   if (c)
     append(report, memory_parts(*c));

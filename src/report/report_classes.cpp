@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kMostClasses = 200;    // of a confusion matrix: more cannot be seen
 constexpr int64_t kMostCounted = 2000;   // of the table of pairs
-constexpr int64_t kMostSamples = 20000;  // of the test data
+constexpr int64_t kMostSamples = 20000;  // of a set
 constexpr size_t kPicturesEach = 16;     // right and wrong ones
 constexpr size_t kMostPairs = 12;
 constexpr int64_t kShortestSeries = 8, kMostLines = 8;  // of what is drawn as a series
@@ -47,7 +47,7 @@ struct Classified {
   int64_t none = 0;  // outputs that are not finite: of no class
 };
 
-// Every test sample through the prediction Program.
+// Every sample of a set through the prediction Program.
 Classified classify(Executor& e, const Compiled& c, const data::Source& source,
                     const std::vector<std::string>& labels) {
   const int64_t classes = c.data.classes, count = std::min(source.size(), kMostSamples);
@@ -111,7 +111,7 @@ Classified classify(Executor& e, const Compiled& c, const data::Source& source,
   return out;
 }
 
-io::ReportPart pairs_part(const Classified& found, const std::vector<std::string>& labels) {
+io::ReportPart pairs_part(const Classified& found, const std::vector<std::string>& labels, std::string_view set) {
   const size_t n = labels.size();
   std::vector<size_t> pairs;  // truth * n + prediction
   std::vector<int64_t> of_class(n);
@@ -120,8 +120,10 @@ io::ReportPart pairs_part(const Classified& found, const std::vector<std::string
     if (found.counts[i] > 0 && i / n != i % n) pairs.push_back(i);
   }
   std::ranges::stable_sort(pairs, [&](size_t a, size_t b) { return found.counts[a] > found.counts[b]; });
-  io::ReportPart part{"Most confused", "", "", {}, {{"truth", "taken for", "samples"}, {}}};
-  if (pairs.size() > kMostPairs) part.text = fmt::format("The first {} of {} pairs.", kMostPairs, pairs.size());
+  io::ReportPart part{
+      "Most confused", fmt::format("In the {} set.", set), "", {}, {{"truth", "taken for", "samples"}, {}}};
+  if (pairs.size() > kMostPairs)
+    part.text = fmt::format("The first {} of {} pairs in the {} set.", kMostPairs, pairs.size(), set);
   pairs.resize(std::min(pairs.size(), kMostPairs));
   for (const size_t i : pairs)
     part.table.rows.push_back(
@@ -133,13 +135,13 @@ io::ReportPart pairs_part(const Classified& found, const std::vector<std::string
 
 }  // namespace
 
-std::vector<io::ReportPart> class_parts(Executor& e, const Compiled& c, const data::Source& eval,
-                                        const std::vector<std::string>& names) {
+std::vector<io::ReportPart> class_parts(Executor& e, const Compiled& c, const data::Source& source,
+                                        std::string_view set, const std::vector<std::string>& names) {
   if (c.config.task != Task::classify || c.data.terms() != 1 || c.data.classes > kMostCounted) return {};
   const std::vector<std::string> labels = labels_of(names, c.data.classes);
-  Classified found = classify(e, c, eval, labels);
+  Classified found = classify(e, c, source, labels);
   std::string text = fmt::format(
-      "Rows: truth, columns: prediction; {} of {} test samples are right ({:.2f} %).", found.correct, found.samples,
+      "Rows: truth, columns: prediction; {} of {} {} samples are right ({:.2f} %).", found.correct, found.samples, set,
       100.0 * static_cast<double>(found.correct) / static_cast<double>(std::max<int64_t>(1, found.samples)));
   if (found.none > 0) text += fmt::format(" For {} the outputs are no numbers: they are in no column.", found.none);
   io::ReportPart matrix{"Confusion matrix", "", "", {}, {}};
@@ -151,10 +153,11 @@ std::vector<io::ReportPart> class_parts(Executor& e, const Compiled& c, const da
     matrix.text = std::move(text);
     matrix.svg = io::confusion_chart(labels, found.counts);
   }
-  std::vector<io::ReportPart> parts{std::move(matrix), pairs_part(found, labels)};
+  std::vector<io::ReportPart> parts{std::move(matrix), pairs_part(found, labels, set)};
   const bool series = c.data.sample.dtype == DType::f32;  // wider than high
-  parts.push_back({"Wrong predictions", "", "", std::move(found.wrong), {}, series});
-  parts.push_back({"Right predictions", "", "", std::move(found.right), {}, series});
+  const std::string of_set = fmt::format("In the {} set.", set);
+  parts.push_back({"Wrong predictions", of_set, "", std::move(found.wrong), {}, series});
+  parts.push_back({"Right predictions", of_set, "", std::move(found.right), {}, series});
   return parts;
 }
 

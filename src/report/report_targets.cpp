@@ -48,11 +48,11 @@ void for_predictions(Executor& e, const Compiled& c, const data::Source& source,
   }
 }
 
-io::ReportPart numbers_part(Executor& e, const Compiled& c, const data::Source& source) {
+io::ReportPart numbers_part(Executor& e, const Compiled& c, const data::Source& source, std::string_view set) {
   // Several columns share the axes, so they are shown in deviations.
   const bool several = c.data.terms() > 1;
   const data::TargetUnits u = several ? data::TargetUnits{} : c.data.units;
-  io::Line dots{"test samples", {}, {}, false}, truth{"as they should be", {}, {}};
+  io::Line dots{fmt::format("{} samples", set), {}, {}, false}, truth{"as they should be", {}, {}};
   double low = std::numeric_limits<double>::infinity(), high = -low;
   for_predictions(e, c, source, kMostNumbers,
                   [&](std::span<const std::byte>, std::span<const std::byte> target, std::span<const float> output) {
@@ -68,7 +68,7 @@ io::ReportPart numbers_part(Executor& e, const Compiled& c, const data::Source& 
   truth.x = truth.y = {low, high};
   const auto none = std::ranges::count_if(dots.y, [](double v) { return !std::isfinite(v); });
   return {"Predictions",
-          fmt::format("{} numbers of the test data{}.{}", dots.x.size(),
+          fmt::format("{} numbers of the {} set{}.{}", dots.x.size(), set,
                       several ? ", each less the mean of its column, in deviations of it" : "",
                       none > 0 ? fmt::format(" For {} the outputs are no numbers: they are not drawn.", none) : ""),
           io::line_chart({"true value", "prediction", {std::move(dots), std::move(truth)}}),
@@ -102,12 +102,17 @@ class Strip {
   std::vector<uint8_t> pixels_;
 };
 
-io::ReportPart pixels_part(Executor& e, const Compiled& c, const data::Source& source) {
+io::ReportPart pixels_part(Executor& e, const Compiled& c, const data::Source& source, std::string_view set) {
   const Shape& shape = c.data.sample.shape;
   const int64_t h = shape[0], w = shape[1], channels = shape[2];
   const bool mask = c.config.task == Task::segment;
   const int64_t classes = c.config.model.classes;
-  io::ReportPart part{"Test samples", "From left to right: the input, the output, the truth.", "", {}, {}, true};
+  io::ReportPart part{set == "test" ? "Test samples" : "Validation samples",
+                      "From left to right: the input, the output, the truth.",
+                      "",
+                      {},
+                      {},
+                      true};
   for_predictions(
       e, c, source, kPictures,
       [&](std::span<const std::byte> input, std::span<const std::byte> target, std::span<const float> output) {
@@ -154,13 +159,14 @@ io::ReportPart pixels_part(Executor& e, const Compiled& c, const data::Source& s
 
 }  // namespace
 
-std::vector<io::ReportPart> target_parts(Executor& e, const Compiled& c, const data::Source& eval) {
+std::vector<io::ReportPart> target_parts(Executor& e, const Compiled& c, const data::Source& source,
+                                         std::string_view set) {
   switch (c.config.task) {
     case Task::classify:
     case Task::embed: return {};
-    case Task::regress: return {numbers_part(e, c, eval)};
+    case Task::regress: return {numbers_part(e, c, source, set)};
     case Task::segment:
-    case Task::restore: return {pixels_part(e, c, eval)};
+    case Task::restore: return {pixels_part(e, c, source, set)};
   }
   return {};
 }

@@ -18,8 +18,12 @@ enum class Which {  // Which checkpoint of a run.
 };
 
 // The recipe stored in a run directory, with overrides. UserError where they would change what the net's outputs mean,
-// such as data.label.
+// such as data.label, and where the run is of a model family that this program does not have.
 Recipe load_run_recipe(const std::string& run, const std::vector<std::string>& sets);
+
+// The text of a run's recipe.toml, to look at the run alone: a model family that this program does not have is taken
+// over by its name, without the keys of [model]. `foreign`: whether it is one.
+Recipe parse_foreign_recipe(const std::string& text, const std::string& path, bool& foreign);
 
 // An executor with the weights of the run's checkpoint; notes go to stderr.
 std::unique_ptr<Executor> open_run(const std::string& run, const Compiled&, Which = Which::newest);

@@ -18,6 +18,7 @@ namespace lathe {
 inline constexpr const char* kSecondsInfo = "training_seconds";
 inline constexpr const char* kTimedFromInfo = "timed_from_step";
 inline constexpr const char* kEvaluationDueInfo = "evaluation_due";  // a signal ended the evaluation of its step
+inline constexpr const char* kHeldOutInfo = "held_out";  // which samples are held out for validation: a fingerprint
 
 struct RunPlace {               // Where a run lives.
   std::string out;              // its directory

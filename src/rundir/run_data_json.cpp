@@ -214,7 +214,8 @@ RunData from_json(const DataField& f) {
   spec.target = f.at("target").type();
   spec.classes = f.at("classes").natural(1, kMaxClasses);
   spec.train = f.at("train").natural(1, kMaxSamples);
-  spec.eval = f.at("eval").natural(0, kMaxSamples);
+  spec.test = f.at("eval").natural(0, kMaxSamples);
+  if (f.has("validation")) spec.validation = f.at("validation").natural(0, kMaxSamples);  // older files have none
   spec.units = units_from(f.at("units"), spec.target.numel());
   Preparation& p = out.preparation;
   p.names = f.at("names").texts(spec.classes);
@@ -244,7 +245,8 @@ std::string to_json(const RunData& d) {
   out["target"] = type_json(d.spec.target);
   out["classes"] = d.spec.classes;
   out["train"] = d.spec.train;
-  out["eval"] = d.spec.eval;
+  out["eval"] = d.spec.test;
+  out["validation"] = d.spec.validation;
   if (const data::TargetUnits& u = d.spec.units; u.means.empty())
     out["units"] = {{"mean", u.mean}, {"scale", u.scale}};
   else

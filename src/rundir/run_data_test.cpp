@@ -42,6 +42,7 @@ RunData columns_data() {
   RunData d = array_data();
   d.spec.classes = 2;
   d.spec.target = {DType::f32, {2}};
+  d.spec.validation = 3;
   d.spec.units = data::units_of({5000.1, 0.1 + 0.2}, {1e3, 1e-300});
   return d;
 }
@@ -62,7 +63,8 @@ TEST(RunData, ComesBackBitByBit) {
     EXPECT_EQ(back.spec.target, d.spec.target);
     EXPECT_EQ(back.spec.classes, d.spec.classes);
     EXPECT_EQ(back.spec.train, d.spec.train);
-    EXPECT_EQ(back.spec.eval, d.spec.eval);
+    EXPECT_EQ(back.spec.test, d.spec.test);
+    EXPECT_EQ(back.spec.validation, d.spec.validation);
     EXPECT_EQ(back.spec.units.mean, d.spec.units.mean);
     EXPECT_EQ(back.spec.units.scale, d.spec.units.scale);
     EXPECT_EQ(back.spec.units.means, d.spec.units.means);

@@ -15,6 +15,8 @@
 
 namespace lathe {
 
+inline constexpr const char* kSummaryFile = "summary.json";  // within a run directory
+
 std::string job_id();  // Slurm's, else the process's
 
 // UserError where the run's recipe.toml computes other numbers than this recipe; all keys are named.

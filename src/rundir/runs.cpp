@@ -23,7 +23,16 @@ namespace stdfs = std::filesystem;
 constexpr int64_t kMaxLogBytes = int64_t{1} << 30;
 // Numbers of the run's bookkeeping, no curves.
 constexpr std::string_view kNoCurves[] = {"step", "epoch", "skipped"};
-constexpr std::string_view kEvaluated = "eval_";
+// Of evaluations, by their set: how their names begin in metrics.jsonl, and in tables.
+constexpr struct {
+  std::string_view prefix, shown;
+  bool best;  // the best of a run is of interest, not the last
+} kSets[] = {{"validation_", "best validation ", true}, {"eval_", "test ", false}};
+
+const auto* set_of(std::string_view curve) {
+  const auto* found = std::ranges::find_if(kSets, [&](const auto& s) { return curve.starts_with(s.prefix); });
+  return found == std::end(kSets) ? nullptr : found;
+}
 
 bool is_run(const stdfs::path& path) {
   std::error_code ec;
@@ -111,10 +120,15 @@ std::vector<std::string> curve_names(const std::vector<RunInfo>& runs) {
     for (const auto& [name, line] : r.curves)
       if (std::ranges::find(names, name) == names.end()) names.push_back(name);
   // Evaluations first: they are what runs are compared by.
-  std::ranges::stable_sort(names, [](const std::string& a, const std::string& b) {
-    return a.starts_with(kEvaluated) > b.starts_with(kEvaluated);
-  });
+  const auto place = [](const std::string& name) { return set_of(name) ? set_of(name) - kSets : std::ssize(kSets); };
+  std::ranges::stable_sort(names, [&](const std::string& a, const std::string& b) { return place(a) < place(b); });
   return names;
+}
+
+// What a curve is called for people: eval_loss is that of the test set.
+std::string title_of(const std::string& curve) {
+  if (curve.starts_with("eval_")) return fmt::format("{} (test)", curve);
+  return curve == "loss" ? "loss (training)" : curve;
 }
 
 std::string name_of(const RunInfo& r) {
@@ -142,8 +156,10 @@ io::LineChart overlaid(const std::vector<RunInfo>& runs, const std::string& curv
   return chart;
 }
 
-std::string cell(const std::optional<double>& v, std::string_view curve) {
-  return v ? metric_text(curve.substr(kEvaluated.size()), *v) : "-";
+std::string cell(const RunInfo& r, const std::string& curve) {
+  const auto* set = set_of(curve);
+  const auto v = set->best ? r.best(curve) : r.last(curve);
+  return v ? metric_text(curve.substr(set->prefix.size()), *v) : "-";
 }
 
 }  // namespace
@@ -166,6 +182,11 @@ std::optional<double> RunInfo::best(const std::string& curve) const {
   return is_score(curve) ? *std::ranges::max_element(y) : *std::ranges::min_element(y);
 }
 
+std::optional<double> RunInfo::last(const std::string& curve) const {
+  const auto it = curves.find(curve);
+  return it == curves.end() || it->second.y.empty() ? std::optional<double>() : it->second.y.back();
+}
+
 std::vector<std::string> find_runs(const std::string& dir) {
   std::error_code ec;
   if (!stdfs::is_directory(dir, ec))
@@ -184,8 +205,8 @@ RunInfo read_run(const std::string& path) {
   io::PosixFs fs;
   try {
     const std::string recipe = io::join_path(path, "recipe.toml"), log = io::join_path(path, "metrics.jsonl"),
-                      summary_path = io::join_path(path, "summary.json");
-    r.recipe = parse_recipe(read_text(fs, recipe), recipe);
+                      summary_path = io::join_path(path, kSummaryFile);
+    r.recipe = parse_foreign_recipe(read_text(fs, recipe), recipe, r.foreign);
     if (io::info_at(fs, log)) read_log(r, log, read_text(fs, log, kMaxLogBytes));
     nlohmann::json summary;
     if (io::info_at(fs, summary_path)) summary = nlohmann::json::parse(read_text(fs, summary_path), nullptr, false);
@@ -220,19 +241,20 @@ io::ReportTable runs_table(const std::vector<RunInfo>& runs) {
   io::ReportTable t{{"run", "recipe", "model", "device", "steps"}, {}};
   std::vector<std::string> evaluated;
   for (const std::string& name : curve_names(runs))
-    if (name.starts_with(kEvaluated) && name != "eval_input_psnr") evaluated.push_back(name);
-  for (const std::string& name : evaluated) t.header.push_back("best " + name.substr(kEvaluated.size()));
+    if (set_of(name) && !name.ends_with("input_psnr")) evaluated.push_back(name);
+  for (const std::string& name : evaluated)
+    t.header.push_back(fmt::format("{}{}", set_of(name)->shown, name.substr(set_of(name)->prefix.size())));
   const bool any_skipped = std::ranges::any_of(runs, [](const RunInfo& r) { return r.skipped > 0; });
   if (any_skipped) t.header.emplace_back("refused");
   t.header.insert(t.header.end(), {"time", "state"});
   for (const RunInfo& r : runs) {
     const bool known = r.state != RunState::unreadable;
-    std::vector<std::string> row{name_of(r), known ? r.recipe.name : "-", known ? r.recipe.model.family : "-",
-                                 known ? r.recipe.device.name : "-",
-                                 !known || r.step == r.total_steps || !r.total_steps
-                                     ? std::to_string(r.step)
-                                     : fmt::format("{} of {}", r.step, *r.total_steps)};
-    for (const std::string& name : evaluated) row.push_back(cell(r.best(name), name));
+    std::vector<std::string> row{
+        name_of(r), known ? r.recipe.name : "-",
+        known ? r.recipe.model.family + (r.foreign ? " (of a program)" : "") : "-", known ? r.recipe.device.name : "-",
+        !known || r.step == r.total_steps || !r.total_steps ? std::to_string(r.step)
+                                                            : fmt::format("{} of {}", r.step, *r.total_steps)};
+    for (const std::string& name : evaluated) row.push_back(cell(r, name));
     if (any_skipped) row.push_back(known ? std::to_string(r.skipped) : "-");
     row.push_back(r.seconds ? (r.timed_from > 0 ? "> " : "") + format_seconds(*r.seconds) : "-");
     row.emplace_back(to_string(r.state));
@@ -266,8 +288,11 @@ std::vector<std::string> narrow_runs_table(io::ReportTable& t, size_t width) {
   // The device is mostly one for all, the model and the recipe are often in the name of the run.
   for (const std::string_view name : {"device", "model", "recipe"})
     drop_named([&](const std::string& column) { return column == name; });
-  drop_named([](const std::string& column) { return column.starts_with("best ") && column != "best loss"; });
-  drop_named([](const std::string& column) { return column == "best loss" || column == "refused"; });
+  const auto measured = [](const std::string& column) {
+    return std::ranges::any_of(kSets, [&](const auto& s) { return column.starts_with(s.shown); });
+  };
+  drop_named([&](const std::string& column) { return measured(column) && !column.ends_with(" loss"); });
+  drop_named([&](const std::string& column) { return measured(column) || column == "refused"; });
   return out;
 }
 
@@ -290,14 +315,20 @@ std::string compare_html(const std::vector<RunInfo>& all) {
   page.parts.push_back({"Runs", "", "", {}, runs_table(runs)});
   page.parts.push_back({"Recipe keys that differ", "", "", {}, differences_table(runs)});
   for (const std::string& name : curve_names(runs))
-    page.parts.push_back({name, "", io::line_chart(overlaid(runs, name, "")), {}, {}});
+    page.parts.push_back({title_of(name), "", io::line_chart(overlaid(runs, name, "")), {}, {}});
   return io::report_html(page);
 }
 
 std::string compare_svg(const std::vector<RunInfo>& all) {
   const std::vector<RunInfo> runs = readable(all);
-  const std::string tested = io::svg_file(overlaid(runs, "eval_loss", "eval_loss"));
-  return tested.empty() ? io::svg_file(overlaid(runs, "loss", "loss")) : tested;
+  const auto evaluated = [](const RunInfo& r, const char* curve) { return r.last(curve).has_value(); };
+  const bool validated = std::ranges::all_of(
+      runs, [&](const RunInfo& r) { return evaluated(r, "validation_loss") || !evaluated(r, "eval_loss"); });
+  for (const auto& [curve, label] : {std::pair{"validation_loss", "validation loss"}, {"eval_loss", "test loss"}}) {
+    if (std::string_view(curve) == "validation_loss" && !validated) continue;
+    if (std::string picture = io::svg_file(overlaid(runs, curve, label)); !picture.empty()) return picture;
+  }
+  return io::svg_file(overlaid(runs, "loss", "training loss"));
 }
 
 }  // namespace lathe

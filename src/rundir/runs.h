@@ -28,14 +28,16 @@ struct RunInfo {                           // A run directory, read.
   RunState state = RunState::unreadable;   // now
   std::string problem;                     // why it is unreadable
   Recipe recipe;                           // as resolved
+  bool foreign = false;                    // its model.family is one of the program that made it
   std::vector<std::string> warnings;       // of what was passed over in its files
   int64_t step = 0;                        // the last that was logged, or that it was stopped after
   int64_t skipped = 0;                     // refused steps: not finite
   std::optional<int64_t> total_steps;      // where a line of the log allows to tell
   std::optional<double> seconds;           // of training, all parts; without a summary: to the last line
   int64_t timed_from = 0;                  // > 0: how long the steps before took is not known
-  std::map<std::string, io::Line> curves;  // by the names in metrics.jsonl: "loss", "eval_loss", ...
+  std::map<std::string, io::Line> curves;  // by the names in metrics.jsonl: "loss", "validation_loss", "eval_loss", ...
   std::optional<double> best(const std::string& curve) const;  // largest of an accuracy or score, else smallest
+  std::optional<double> last(const std::string& curve) const;  // of its values
 };
 
 // The directory itself if it is a run, else the runs in it, by name. UserError (missing_input): there is no such
@@ -50,14 +52,16 @@ struct RunDifference {
 };
 std::vector<RunDifference> run_differences(const std::vector<RunInfo>&);  // keys in the order of the table
 
-// The runs as rows of a table, with a header; the first column is the name.
+// The runs as rows of a table, with a header; the first column is the name. Of the validation set the best value of
+// each metric is shown, of the test set the last one: nothing is chosen by it.
 io::ReportTable runs_table(const std::vector<RunInfo>&);
 // Takes columns out, the least important first, until the table is at most so wide with two spaces between columns; the
 // first stays, and so do steps, time and state. Returns the names of those that went.
 std::vector<std::string> narrow_runs_table(io::ReportTable&, size_t width);
 io::ReportTable differences_table(const std::vector<RunInfo>&);  // a row per key, a column per run
-// One page: both tables and every curve of all runs overlaid; or as a picture the test loss (the training loss where
-// no run was evaluated). Runs that could not be read are left out.
+// One page: both tables and every curve of all runs overlaid; or as a picture the validation loss where all runs with
+// an evaluation have one, else the test loss (the training loss where no run was evaluated). Runs that could not be
+// read are left out.
 std::string compare_html(const std::vector<RunInfo>&);
 std::string compare_svg(const std::vector<RunInfo>&);  // "" when no run has a point
 

@@ -63,10 +63,51 @@ TEST(Runs, BestValuesAndProgressComeFromTheLog) {
   EXPECT_EQ(r.best("loss"), 2.5) << "a loss that was not finite is no point";
   EXPECT_FALSE(r.best("nothing"));
   const io::ReportTable t = runs_table({r});
-  EXPECT_EQ(t.header, (std::vector<std::string>{"run", "recipe", "model", "device", "steps", "best accuracy",
-                                                "best loss", "time", "state"}));
+  EXPECT_EQ(t.header, (std::vector<std::string>{"run", "recipe", "model", "device", "steps", "test accuracy",
+                                                "test loss", "time", "state"}));
   EXPECT_EQ(t.rows.at(0),
-            (std::vector<std::string>{"a", "tried", "mlp", "cpu", "4", "62.50 %", "1.5", "1:01", "finished"}));
+            (std::vector<std::string>{"a", "tried", "mlp", "cpu", "4", "62.50 %", "1.75", "1:01", "finished"}))
+      << "of the test set the last";
+}
+
+TEST(Runs, OfTheValidationSetTheBestIsShown) {
+  const TempDir dir;
+  const RunInfo r = read_run(make_run(dir, "a", "[data]\nvalidation = 0.1\n",
+                                      "{\"step\":2,\"validation_loss\":1.5,\"validation_accuracy\":0.5}\n"
+                                      "{\"step\":4,\"validation_loss\":1.75,\"validation_accuracy\":0.625}\n"
+                                      "{\"step\":4,\"eval_loss\":1.875,\"eval_accuracy\":0.25}\n",
+                                      "{\"steps\": 4, \"preempted\": false}"));
+  const io::ReportTable t = runs_table({r});
+  const auto part = [](const std::vector<std::string>& row) {
+    return std::vector<std::string>(row.begin() + 5, row.begin() + 9);
+  };
+  EXPECT_EQ(part(t.header), (std::vector<std::string>{"best validation accuracy", "best validation loss",
+                                                      "test accuracy", "test loss"}));
+  EXPECT_EQ(part(t.rows.at(0)), (std::vector<std::string>{"62.50 %", "1.5", "25.00 %", "1.875"}));
+  EXPECT_CONTAINS(compare_svg({r}), "validation loss");
+  const RunInfo tested = read_run(make_run(dir, "b", "", kLog, ""));
+  EXPECT_CONTAINS(compare_svg({r, tested}), "test loss");
+}
+
+TEST(Runs, AFamilyOfAProgramIsNamed) {
+  const TempDir dir;
+  // As training writes it: with every key, some of which no family of Lathe's would read.
+  Recipe r = parse_recipe("", "mine");
+  r.model.family = "mine";
+  std::string text = to_toml(r);
+  const std::string plain = "heads = 4";
+  ASSERT_NE(text.find(plain), text.npos);
+  text.replace(text.find(plain), plain.size(), "heads = 3");
+  const std::string path = make_run(dir, "a", "", kLog, "{\"steps\":4,\"preempted\":false}");
+  put_file(io::join_path(path, "recipe.toml"), text);
+  const RunInfo info = read_run(path);
+  EXPECT_EQ(info.state, RunState::finished) << info.problem;
+  EXPECT_TRUE(info.foreign);
+  EXPECT_EQ(runs_table({info}).rows.at(0).at(2), "mine (of a program)");
+  Exit code{};
+  const std::string error = io::error_of([&] { load_run_recipe(path, {}); }, &code);
+  EXPECT_CONTAINS(error, "made by a program with a family of its own, \"mine\"");
+  EXPECT_EQ(code, Exit::bad_recipe);
 }
 
 TEST(Runs, LinesThatAreNoMetricsAreToldOf) {
@@ -123,7 +164,7 @@ TEST(Runs, RefusedStepsAreAColumnWhereThereAreSome) {
 
 TEST(Runs, TablesFitAWidth) {
   const io::ReportTable wide{
-      {"run", "recipe", "model", "device", "steps", "best accuracy", "best loss", "time", "state"},
+      {"run", "recipe", "model", "device", "steps", "test accuracy", "test loss", "time", "state"},
       {{"a", "tried", "mlp", "cpu", "4", "62.50 %", "1.5", "1:01", "finished"}}};
   io::ReportTable t = wide;
   EXPECT_TRUE(narrow_runs_table(t, 200).empty());
@@ -143,7 +184,7 @@ TEST(Runs, MetricsHaveTheirUnits) {
                                       ""));
   const io::ReportTable t = runs_table({r});
   const std::vector<std::string> names(t.header.begin() + 5, t.header.end() - 2);
-  EXPECT_EQ(names, (std::vector<std::string>{"best iou", "best perplexity", "best psnr"}))
+  EXPECT_EQ(names, (std::vector<std::string>{"test iou", "test perplexity", "test psnr"}))
       << "what the input had is no result";
   const std::vector<std::string> values(t.rows.at(0).begin() + 5, t.rows.at(0).end() - 2);
   EXPECT_EQ(values, (std::vector<std::string>{"50.00 %", "7.875", "27.25 dB"}));
@@ -203,7 +244,7 @@ TEST(Runs, DifferencesNameEveryKeyOnce) {
   const std::string svg = compare_svg(runs), html = compare_html(runs);
   for (const char* name : {">a, last: 1.75<", ">b, last: 1.75<", ">c, last: 1.75<"})
     EXPECT_NE(svg.find(name), std::string::npos) << name << svg;
-  for (const char* part : {"optimizer.<wbr>lr", "0.25", "eval_accuracy", "grad_norm", "failed"})
+  for (const char* part : {"optimizer.<wbr>lr", "0.25", "eval_accuracy (test)", "grad_norm", "failed"})
     EXPECT_NE(html.find(part), std::string::npos) << part;
   EXPECT_EQ(compare_svg({}), "");
 }

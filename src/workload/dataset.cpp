@@ -8,6 +8,7 @@
 #include "data/formats/npy.h"
 #include "data/formats/png.h"
 #include "data/formats/pnm.h"
+#include "data/hold_out.h"
 #include "data/noise.h"
 #include "data/synthetic.h"
 #include "data/text.h"
@@ -162,8 +163,16 @@ int64_t taken(const Recipe& r, Split split, int64_t all) {
   return n > 0 ? n : all;
 }
 
+// With a validation set a run needs no test data: a folder or archive may be without.
+bool has_test(const Recipe& r) {
+  if (r.data.validation == 0) return true;  // and what is missing is an error
+  if (r.data.source == "idx" || (r.data.source == "fashion_mnist" && !r.data.path.empty()))
+    return data::has_idx_test(r.data.path);
+  return r.data.source != "npy" || data::has_npy_test(r.data.path);
+}
+
 int64_t held_out(const Recipe& r, int64_t train) {
-  const auto held = static_cast<int64_t>(r.data.validation * static_cast<double>(train));
+  const int64_t held = data::held_out_count(r.data.validation, train);
   if (r.data.validation > 0 && held == 0)
     throw_recipe_error(
         r, {"data.validation"},
@@ -187,26 +196,32 @@ Dataset open_dataset(const Recipe& r) {
     out.preparation = std::make_shared<Preparation>(std::move(learned));
     out.resident_bytes = out.train->resident_bytes();
     out.train = first(out.train, taken(r, Split::train, out.train->size()));
+    if (out.spec.test > 0) {
+      out.test = open(r, Split::test, again);
+      out.resident_bytes += out.test->resident_bytes();
+      out.test = first(out.test, taken(r, Split::test, out.test->size()));
+    }
     if (const int64_t held = held_out(r, out.train->size()); held > 0) {
-      out.eval = data::subset(out.train, out.train->size() - held, held);
-      out.train = data::subset(out.train, 0, out.train->size() - held);
-    } else {
-      out.eval = open(r, Split::test, again);
-      out.resident_bytes += out.eval->resident_bytes();
-      out.eval = first(out.eval, taken(r, Split::test, out.eval->size()));
+      out.resident_bytes += data::hold_out_bytes(out.train->size());
+      data::HeldOut parts = data::hold_out(out.train, held, static_cast<uint64_t>(r.seed));
+      out.train = std::move(parts.train);
+      out.validation = std::move(parts.validation);
+      out.held_out = parts.fingerprint;
     }
     return 0;
   });
   const DataSpec& spec = out.spec;
+  const int64_t validation = out.validation ? out.validation->size() : 0, test = out.test ? out.test->size() : 0;
   LATHE_USER_CHECK(out.train->fields()[0].type == spec.sample && out.train->size() == spec.train &&
-                       out.eval->size() == spec.eval && out.resident_bytes == spec.resident_bytes,
+                       validation == spec.validation && test == spec.test && out.resident_bytes == spec.resident_bytes,
                    "{}: the files changed while they were read", out.train->description());
-  LATHE_USER_CHECK(out.train->fields()[1].type == spec.target && out.eval->fields()[1].type == spec.target,
-                   "{}: expected targets of {}, got {} and {} for testing", out.train->description(),
-                   to_string(spec.target), to_string(out.train->fields()[1].type),
-                   to_string(out.eval->fields()[1].type));
-  LATHE_USER_CHECK(out.eval->fields()[0].type == spec.sample, "{}: expected samples of {} as for training, got {}",
-                   out.eval->description(), to_string(spec.sample), to_string(out.eval->fields()[0].type));
+  LATHE_USER_CHECK(out.train->fields()[1].type == spec.target, "{}: expected targets of {}, got {}",
+                   out.train->description(), to_string(spec.target), to_string(out.train->fields()[1].type));
+  if (!out.test) return out;
+  LATHE_USER_CHECK(out.test->fields()[1].type == spec.target, "{}: expected targets of {} as for training, got {}",
+                   out.test->description(), to_string(spec.target), to_string(out.test->fields()[1].type));
+  LATHE_USER_CHECK(out.test->fields()[0].type == spec.sample, "{}: expected samples of {} as for training, got {}",
+                   out.test->description(), to_string(spec.sample), to_string(out.test->fields()[0].type));
   return out;
 }
 
@@ -216,13 +231,15 @@ DataSpec describe_data(const Recipe& r) {
     const data::SourceInfo train = describe(r, Split::train);
     DataSpec spec{train.sample, train.classes, taken(r, Split::train, train.size), 0, train.resident_bytes,
                   train.target, train.units};
-    if (const int64_t held = held_out(r, spec.train); held > 0) {
-      spec.train -= held;
-      spec.eval = held;
-    } else {
+    if (has_test(r)) {
       const data::SourceInfo test = describe(r, Split::test);
-      spec.eval = taken(r, Split::test, test.size);
+      spec.test = taken(r, Split::test, test.size);
       spec.resident_bytes += test.resident_bytes;
+    }
+    if (const int64_t held = held_out(r, spec.train); held > 0) {
+      spec.resident_bytes += data::hold_out_bytes(spec.train);
+      spec.train -= held;
+      spec.validation = held;
     }
     check_fit(r, spec);
     return spec;
@@ -281,11 +298,12 @@ data::Samples read_any(const Recipe& r, const Preparation& known, const TensorTy
   const auto begins = [&](int a, int b) {
     return start.size() >= 2 && start[0] == std::byte(a) && start[1] == std::byte(b);
   };
-  LATHE_USER_CHECK(begins(0x1f, 0x8b) || begins(0, 0),
-                   "{}: expected a PNG image, a binary PGM or PPM image, an .npy or IDX file or test:N, got {}; "
-                   "convert it, for example "
-                   "with ImageMagick",
-                   path, kind_of(start));
+  LATHE_USER_CHECK(
+      begins(0x1f, 0x8b) || begins(0, 0),
+      "{}: expected a PNG image, a binary PGM or PPM image, an .npy or IDX file, test:N or validation:N, got {}; "
+      "convert it, for example "
+      "with ImageMagick",
+      path, kind_of(start));
   return read_idx_samples(path, sample.shape);
 }
 

@@ -1,4 +1,4 @@
-// The data of a recipe: sources for training and evaluation, and the part of it that a plan needs.
+// The data of a recipe: sources for training, validation and test, and the part of it that a plan needs.
 #pragma once
 
 #include <memory>
@@ -16,19 +16,30 @@ struct Preparation;  // of samples (workload/preparation.h)
 struct DataSpec {
   TensorType sample;                  // field 0: the image or the tokens
   int64_t classes = 0;                // or tokens
-  int64_t train = 0, eval = 0;        // samples
+  int64_t train = 0, test = 0;        // samples
   int64_t resident_bytes = 0;         // memory that the sources hold
   TensorType target{DType::i32, {}};  // field 1
   data::TargetUnits units = {};       // of numbers to predict
+  int64_t validation = 0;             // samples
 
+  // Of a set; 0: there is none.
+  int64_t samples(data::Split s) const {
+    return s == data::Split::train ? train : s == data::Split::validation ? validation : test;
+  }
   int64_t terms() const { return target.numel(); }  // of the loss, per sample
 };
 
-struct Dataset {                                    // Opened data.
-  std::shared_ptr<const data::Source> train, eval;  // eval may be null
-  DataSpec spec;                                    // of both
-  int64_t resident_bytes = 0;                       // equals spec.resident_bytes
-  std::shared_ptr<const Preparation> preparation;   // null: the data are no files
+struct Dataset {                                                // Opened data.
+  std::shared_ptr<const data::Source> train, validation, test;  // the last two may be null
+  DataSpec spec;                                                // of all
+  int64_t resident_bytes = 0;                                   // equals spec.resident_bytes
+  std::shared_ptr<const Preparation> preparation;               // null: the data are no files
+  uint64_t held_out = 0;  // data::HeldOut::fingerprint; 0: validation is no part of the training data
+
+  // Null: there is none.
+  const data::Source* of(data::Split s) const {
+    return (s == data::Split::train ? train : s == data::Split::validation ? validation : test).get();
+  }
 };
 
 Dataset open_dataset(const Recipe&);  // UserError as describe_data, or what reading found
@@ -37,6 +48,10 @@ Dataset open_dataset(const Recipe&);  // UserError as describe_data, or what rea
 // many there are). UserError with Exit::bad_recipe and the place of the key where recipe and data do not fit,
 // Exit::missing_input for missing files.
 DataSpec describe_data(const Recipe&);
+
+// A sentence for each set in which a class has no sample, with its classes; `names`: of the classes, or empty. Reads no
+// sample: a source that cannot tell its labels without is passed over.
+std::vector<std::string> missing_classes(const Dataset&, const std::vector<std::string>& names);
 
 // From the training data, which are read where nothing less tells it.
 Preparation learn_preparation(const Recipe&);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "data/hold_out.h"
 #include "recipe/recipe_errors.h"
 
 namespace lathe {
@@ -50,6 +51,11 @@ class Checked final : public data::Source {
   std::string description() const override { return whole_->description(); }
   int64_t resident_bytes() const override { return whole_->resident_bytes(); }
   data::TargetUnits target_units() const override { return whole_->target_units(); }
+  std::optional<int32_t> label(int64_t index) const override {
+    const auto known = whole_->label(index);
+    if (known) check(*known >= 0 && *known < classes_, index, *known);
+    return known;
+  }
 
  private:
   void check(bool fits, int64_t index, int64_t got) const {
@@ -102,6 +108,25 @@ class Rescaled final : public data::Source {
   data::TargetUnits from_, to_;
 };
 
+// Data to evaluate with: checked, and in the units of training.
+std::shared_ptr<const data::Source> as_training(const Recipe& r, const DataSpec& spec,
+                                                std::shared_ptr<const data::Source> s) {
+  check_form(*s);
+  s = std::make_shared<Checked>(std::move(s));
+  const std::span<const data::Field> fields = s->fields();
+  LATHE_USER_CHECK(fields[0].type == spec.sample && s->classes() == spec.classes,
+                   "{}: expected samples of {} with {} classes as for training, got {} with {}", s->description(),
+                   to_string(spec.sample), spec.classes, to_string(fields[0].type), s->classes());
+  LATHE_USER_CHECK(fields[1].type == spec.target, "{}: expected targets of {} as for training, got {}",
+                   s->description(), to_string(spec.target), to_string(fields[1].type));
+  if (r.data.target != "value") return s;
+  const data::TargetUnits u = s->target_units();
+  for (const size_t n : {u.means.size(), u.scales.size()})
+    LATHE_USER_CHECK(n == 0 || static_cast<int64_t>(n) == spec.classes, "{}: expected units of {} numbers, got {}",
+                     s->description(), spec.classes, n);
+  return std::make_shared<Rescaled>(std::move(s), spec.units);
+}
+
 }  // namespace
 
 Recipe with_own_data(Recipe r, const data::Source& train) {
@@ -128,42 +153,38 @@ Recipe with_own_data(Recipe r, const data::Source& train) {
 }
 
 Dataset own_dataset(const Recipe& r, std::shared_ptr<const data::Source> train,
-                    std::shared_ptr<const data::Source> eval) {
+                    std::shared_ptr<const data::Source> validation, std::shared_ptr<const data::Source> test) {
   Dataset out;
   out.spec = own_data_spec(r);
   out.resident_bytes = train->resident_bytes();
   train = std::make_shared<Checked>(std::move(train));
-  if (eval) {
-    check_form(*eval);
-    eval = std::make_shared<Checked>(std::move(eval));
-    const std::span<const data::Field> fields = eval->fields();
-    LATHE_USER_CHECK(fields[0].type == out.spec.sample && eval->classes() == out.spec.classes,
-                     "{}: expected samples of {} with {} classes as for training, got {} with {}", eval->description(),
-                     to_string(out.spec.sample), out.spec.classes, to_string(fields[0].type), eval->classes());
-    LATHE_USER_CHECK(fields[1].type == out.spec.target, "{}: expected targets of {} as for training, got {}",
-                     eval->description(), to_string(out.spec.target), to_string(fields[1].type));
-    if (r.data.target == "value") {
-      const data::TargetUnits u = eval->target_units();
-      for (const size_t n : {u.means.size(), u.scales.size()})
-        LATHE_USER_CHECK(n == 0 || static_cast<int64_t>(n) == out.spec.classes,
-                         "{}: expected units of {} numbers, got {}", eval->description(), out.spec.classes, n);
-      eval = std::make_shared<Rescaled>(std::move(eval), out.spec.units);
+  for (auto* evaluated : {&validation, &test})
+    if (*evaluated) {
+      *evaluated = as_training(r, out.spec, std::move(*evaluated));
+      out.resident_bytes += (*evaluated)->resident_bytes();
     }
-    out.resident_bytes += eval->resident_bytes();
-    out.eval = std::move(eval);
-  } else if (r.data.validation > 0) {
-    const int64_t all = train->size();
-    const auto held = static_cast<int64_t>(r.data.validation * static_cast<double>(all));
+  if (r.data.validation > 0) {
+    if (validation)
+      throw_recipe_error(r, {"data.validation"},
+                         "expected 0 for a program that gives validation data, which are the validation set, got "
+                         "a part of the training samples as well");
+    const int64_t all = train->size(), held = data::held_out_count(r.data.validation, all);
     if (held == 0 || held == all)
       throw_recipe_error(
           r, {"data.validation"},
           fmt::format("expected a part of {} samples that leaves some for both, got {}", all, r.data.validation));
-    out.eval = data::subset(train, all - held, held);
-    train = data::subset(train, 0, all - held);
+    out.resident_bytes += data::hold_out_bytes(all);
+    data::HeldOut parts = data::hold_out(std::move(train), held, static_cast<uint64_t>(r.seed));
+    train = std::move(parts.train);
+    validation = std::move(parts.validation);
+    out.held_out = parts.fingerprint;
   }
   out.train = std::move(train);
+  out.validation = std::move(validation);
+  out.test = std::move(test);
   out.spec.train = out.train->size();
-  out.spec.eval = out.eval ? out.eval->size() : 0;
+  out.spec.validation = out.validation ? out.validation->size() : 0;
+  out.spec.test = out.test ? out.test->size() : 0;
   out.spec.resident_bytes = out.resident_bytes;
   check_fit(r, out.spec);
   return out;

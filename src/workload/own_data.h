@@ -11,9 +11,10 @@ namespace lathe {
 // UserError where the recipe asks for what only other data have.
 Recipe with_own_data(Recipe, const data::Source& train);
 
-// Numbers to predict are those of training in both: those of `eval` are brought to the same units. `eval` may be null:
-// then data.validation of `train` is held out, or nothing is evaluated.
-Dataset own_dataset(const Recipe&, std::shared_ptr<const data::Source> train, std::shared_ptr<const data::Source> eval);
+// Numbers to predict are in the units of training in all sets. `validation` and `test` may be null; data.validation
+// holds a part of `train` out, which with `validation` is a UserError.
+Dataset own_dataset(const Recipe&, std::shared_ptr<const data::Source> train,
+                    std::shared_ptr<const data::Source> validation, std::shared_ptr<const data::Source> test);
 
 // What a prediction needs to know of the data, from the recipe of such a run alone; it counts no samples.
 DataSpec own_data_spec(const Recipe&);

@@ -94,6 +94,10 @@ TEST(Memory, NoAllocationAfterStep0) {
   expect_no_allocation("mlp", {"data.source=synthetic", "data.train_samples=512", "train.eval_batch=16"});
   expect_no_allocation("fashion_mnist", {"data.source=synthetic", "data.train_samples=100", "train.batch_size=16",
                                          "model.dropout=0.1", "model.channels=[8,8]", "train.eval_batch=16"});
+  // Two sets, with a tail each.
+  expect_no_allocation("mlp",
+                       {"data.source=synthetic", "data.train_samples=100", "train.batch_size=16", "model.hidden=[32]",
+                        "train.eval_batch=16", "data.validation=0.3", "data.test_samples=21", "train.patience=100"});
   expect_no_allocation("gpt_tiny", {"data.path=", "model.layers=1", "model.width=32", "model.sequence=16",
                                     "train.batch_size=4", "data.train_samples=16"});
   expect_no_allocation("mlp", {"data.source=synthetic", "data.train_samples=256", "train.batch_size=16",
@@ -119,7 +123,8 @@ TEST(Memory, TheDataSetAndTheLoaderAreCounted) {
   const RunMemory made = memory({"data.source=synthetic", "data.threads=3", "data.augment.flip=false"});
   EXPECT_EQ(made.data, 2 * 10 * 784) << "a prototype of each class, for training and test";
   EXPECT_EQ(made.loader, 0) << "nothing is augmented";
-  EXPECT_EQ(memory({"data.source=synthetic", "data.threads=3", "data.validation=0.5"}).data, 10 * 784);
+  EXPECT_EQ(memory({"data.source=synthetic", "data.threads=3", "data.validation=0.5"}).data, 2 * 10 * 784 + 4096 * 8)
+      << "a part that is held out costs the numbers of the samples";
   EXPECT_EQ(memory({"data.source=synthetic", "data.threads=3"}).loader, 3 * 784);
 }
 

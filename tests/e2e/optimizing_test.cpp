@@ -98,7 +98,8 @@ TEST(Optimizing, ResumesWithTheSameBits) {
       {"train.ema=0.9", "optimizer.name=adamw"},
       {"train.swa_from=1", "optimizer.name=rmsprop", "optimizer.lr=0.01"},
       {"optimizer.lookahead=3", "optimizer.name=lion", "optimizer.lr=0.01"},
-      {"schedule.name=plateau", "schedule.patience=1", "train.min_delta=100", "schedule.gamma=0.5"},
+      {"schedule.name=plateau", "schedule.patience=1", "train.min_delta=100", "schedule.gamma=0.5",
+       "data.validation=0.2"},
       {"train.sam=0.05", "train.ema=0.5", "train.accumulate=2", "train.batch_size=8"},
       {"optimizer.name=muon", "optimizer.lr=0.01", "train.accumulate=2", "train.batch_size=8"},
       {"optimizer.name=adafactor",
@@ -125,7 +126,7 @@ TEST(Optimizing, ResumesWithTheSameBits) {
 TEST(Optimizing, PlateauLowersTheRate) {
   const TempDir dir;
   run(small({"schedule.name=plateau", "schedule.patience=1", "train.min_delta=100", "schedule.gamma=0.5",
-             "optimizer.lr=0.1", "schedule.min_lr=0.04"}),
+             "optimizer.lr=0.1", "schedule.min_lr=0.04", "data.validation=0.2"}),
       dir.path("run"));
   auto lr = metrics(dir.path("run"), "lr");
   // Evaluations after 4, 8 and 12 steps: the second is the first without improvement; one step was staged by then.
@@ -177,22 +178,24 @@ TEST(Optimizing, AveragesFollowTheWeights) {
 TEST(Optimizing, StopsEarlyAndKeepsTheBest) {
   const TempDir dir;
   const std::string out = dir.path("run");
-  Recipe r = small({"train.patience=2", "train.min_delta=100", "checkpoint.best=true", "train.steps=40"});
+  Recipe r = small(
+      {"train.patience=2", "train.min_delta=100", "checkpoint.best=true", "train.steps=40", "data.validation=0.2"});
   const TrainResult result = run(r, out);
   EXPECT_TRUE(result.stopped_early);
   EXPECT_EQ(result.steps, 12);
   EXPECT_EQ(result.best_step, 4);
   EXPECT_TRUE(std::filesystem::exists(out + "/best/step-000000004/model.safetensors"));
   EXPECT_FALSE(std::filesystem::exists(out + "/best/step-000000004/optimizer.safetensors"));
-  EXPECT_EQ(evaluate(out, {}, Which::best).loss, metrics(out, "eval_loss")[4]);
-  EXPECT_EQ(evaluate(out, {}).loss, metrics(out, "eval_loss")[12]);
-  EXPECT_NE(metrics(out, "eval_loss")[4], metrics(out, "eval_loss")[12]);
+  EXPECT_EQ(evaluate(out, {}, Which::best, data::Split::validation).loss, metrics(out, "validation_loss")[4]);
+  EXPECT_EQ(evaluate(out, {}, Which::newest, data::Split::validation).loss, metrics(out, "validation_loss")[12]);
+  EXPECT_NE(metrics(out, "validation_loss")[4], metrics(out, "validation_loss")[12]);
+  EXPECT_EQ(metrics(out, "eval_loss"), (std::map<int64_t, double>{{12, evaluate(out, {}).loss}})) << "once, at the end";
   EXPECT_EQ(predict(out, {"test:0"}, {}, {}, Which::best).size(), 1u);
   EXPECT_TRUE(run(r, out, true).unchanged);
   r.train.patience = 3;
   EXPECT_EQ(run(r, out, true).steps, 16);
   // Only the best is kept, and a run without one says how to get it.
-  r = small({"checkpoint.best=true"});
+  r = small({"checkpoint.best=true", "data.validation=0.2"});
   run(r, dir.path("improving"));
   int kept = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(dir.path("improving") + "/best"))

@@ -235,7 +235,8 @@ TEST(Program, RunsAreListedAndCompared) {
   EXPECT_EQ(runs[0]["state"], "finished");
   EXPECT_EQ(runs[0]["step"], 6);
   EXPECT_EQ(runs[0]["model"], "mlp");
-  EXPECT_GT(runs[0]["best"]["loss"].get<double>(), 0);
+  EXPECT_GT(runs[0]["test"]["loss"].get<double>(), 0);
+  EXPECT_TRUE(runs[0]["best"].empty()) << "nothing is chosen without a validation set";
   EXPECT_EQ(runs[2]["state"], "failed");
   const Outcome two = run_lathe({"runs", dir.path("a"), dir.path("b"), "--curves", dir.path("both.svg"), "--json"});
   ASSERT_EQ(two.code, 0) << two.err;
@@ -246,7 +247,7 @@ TEST(Program, RunsAreListedAndCompared) {
   EXPECT_EQ(read_file(dir.path("both.svg")).find("<svg"), 0u);
   const Outcome table = run_lathe({"runs", dir.path("a"), dir.path("b"), "--curves", dir.path("both.html")});
   ASSERT_EQ(table.code, 0) << table.err;
-  for (const char* part : {"best accuracy", "finished", "optimizer.lr", "0.01", "both.html"})
+  for (const char* part : {"test accuracy", "finished", "optimizer.lr", "0.01", "both.html"})
     EXPECT_NE(table.out.find(part), std::string::npos) << part << table.out;
   EXPECT_NE(read_file(dir.path("both.html")).find("optimizer.<wbr>lr"), std::string::npos);
   EXPECT_EQ(run_lathe({"runs", dir.path("a"), "--curves", dir.path("both.pdf")}).code, 64);

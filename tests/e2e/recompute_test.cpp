@@ -144,7 +144,7 @@ TEST(Recompute, EvaluationDoesNotHoldThePeak) {
     Recipe own = r;
     if (!budget) own.memory.budget = {};
     const TrainResult t = train(own, o);
-    EXPECT_EQ(t.evaluation->samples, 130);
+    EXPECT_EQ(t.test->samples, 130);
     losses[budget] = t.eval_loss;
   }
   EXPECT_NEAR(losses[1], losses[0], 1e-6 * losses[0]);

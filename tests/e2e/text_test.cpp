@@ -40,6 +40,8 @@ class Texts : public ::testing::Test {
                           "--set",
                           "checkpoint.best=true",
                           "--set",
+                          "data.validation=0.001",
+                          "--set",
                           "optimizer.lr=1e-2"});
   }
   static void TearDownTestSuite() {

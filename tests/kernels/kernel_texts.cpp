@@ -107,7 +107,7 @@ DataSpec data_of(std::string_view recipe, const Recipe& r) {
   if (listed == std::end(kFetchedData)) return found;
   const auto text = [](const DataSpec& d) {
     return fmt::format("{} -> {} of {}, {} + {} samples", to_string(d.sample), to_string(d.target), d.classes, d.train,
-                       d.eval);
+                       d.test);
   };
   if (text(found) != text(listed->spec))
     throw DeviceError(

@@ -419,6 +419,9 @@ class CsvSource final : public Source {
     return static_cast<int64_t>(4 * (features_.size() + labels_.size() + targets_.size()));
   }
   TargetUnits target_units() const override { return units_; }
+  std::optional<int32_t> label(int64_t index) const override {
+    return labels_.empty() ? std::optional<int32_t>() : labels_[static_cast<size_t>(index)];
+  }
 
  private:
   int64_t classes_, size_ = 0;

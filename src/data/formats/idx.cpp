@@ -153,6 +153,7 @@ class IdxSource final : public Source {
     return fmt::format("{} images {} in {} classes from {}", size(), to_string(sample_), classes_, name_);
   }
   int64_t resident_bytes() const override { return static_cast<int64_t>(images_.file.size() + labels_.file.size()); }
+  std::optional<int32_t> label(int64_t index) const override { return labels_.elements()[index]; }
 
  private:
   IdxArray images_, labels_;
@@ -258,6 +259,10 @@ SourceInfo describe_idx_folder(const std::string& folder, Split split, int64_t c
   return in_folder(folder, split, [&](const std::string& images, const std::string& labels) {
     return describe_pair(images, labels, classes, kFolderHint);
   });
+}
+
+bool has_idx_test(const std::string& folder) {
+  return is_regular_file(find_part(folder, prefix_of(Split::test), "images", 3));
 }
 
 std::unique_ptr<Source> load_fashion_mnist(const std::string& folder, Split split) {

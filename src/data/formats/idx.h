@@ -31,6 +31,8 @@ std::unique_ptr<Source> load_idx(const std::string& images_path, const std::stri
 std::unique_ptr<Source> load_idx_folder(const std::string& folder, Split split, int64_t classes);
 SourceInfo describe_idx_folder(const std::string& folder, Split split, int64_t classes);  // from the headers alone
 
+bool has_idx_test(const std::string& folder);  // the t10k files
+
 inline constexpr const char* kFashionMnistFolder = "/usr/share/datasets/fashion-mnist";
 
 // Fashion-MNIST from `folder`, or from where Debian's package puts it when `folder` is empty.

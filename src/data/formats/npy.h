@@ -51,6 +51,7 @@ std::unique_ptr<Source> load_npy(const NpyConfig&, Split, NpyScaling* learned = 
 SourceInfo describe_npy(const NpyConfig&, Split);  // reads the arrays as well
 
 bool is_npy(std::span<const std::byte> start);  // or .npz: an archive
+bool has_npy_test(const std::string& path);     // test arrays, or samples of which every fifth is for testing
 NpyScaling learn_npy(const NpyConfig&);         // from the training samples
 // The samples of an .npy file, or of x or x_test in an .npz file, prepared as those of training. No file but `path` is
 // opened.

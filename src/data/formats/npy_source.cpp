@@ -166,6 +166,12 @@ class NpySource final : public Source {
   std::string description() const override { return description_; }
   int64_t resident_bytes() const override { return static_cast<int64_t>(x_.size() + y_.size()); }
   TargetUnits target_units() const override { return units_; }
+  std::optional<int32_t> label(int64_t index) const override {
+    if (fields_[1].type != TensorType{DType::i32, {}}) return {};
+    int32_t found = 0;
+    std::memcpy(&found, y_.data() + static_cast<size_t>(index) * sizeof found, sizeof found);
+    return found;
+  }
 
  private:
   template <class T, class F>
@@ -308,6 +314,11 @@ bool is_npy(std::span<const std::byte> start) {
     return start.size() >= magic.size() && std::memcmp(start.data(), magic.data(), magic.size()) == 0;
   };
   return begins("\x93NUMPY") || begins("PK\x03\x04");
+}
+
+bool has_npy_test(const std::string& path) {
+  const Arrays arrays(path);
+  return !arrays.has("x_train") || arrays.has("x_test");
 }
 
 NpyScaling learn_npy(const NpyConfig& c) {

@@ -303,6 +303,9 @@ class PngFolder final : public Source {
   int64_t classes() const override { return classes_; }
   std::string description() const override { return description_; }
   int64_t resident_bytes() const override { return static_cast<int64_t>(rgba_.size() + 4 * labels_.size()); }
+  std::optional<int32_t> label(int64_t index) const override {
+    return c_.target == Target::mask ? std::optional<int32_t>() : labels_[static_cast<size_t>(index)];
+  }
 
  private:
   void decode_all(const std::vector<PngFile>& files, size_t bytes) {
