@@ -30,7 +30,7 @@ grep -q "version: $version" "$work/refused.log" ||
 
 "$cmake" -S "$work/examples" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_CXX_COMPILER="$cxx" \
   -DCMAKE_CXX_FLAGS="-Wall -Wextra -Werror -Wno-maybe-uninitialized" >"$work/configure.log"
-[ $# -gt 0 ] || set -- own_arrays custom_op custom_pass own_graph simulation
+[ $# -gt 0 ] || set -- own_arrays custom_op custom_pass gradient_variance gan own_graph simulation two_inputs
 "$cmake" --build "$work/build" -j 2 --target "$@" >"$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
 cd "$work"
 for example; do

@@ -13,9 +13,9 @@ LoaderBench bench_loader(const Recipe& r, double seconds) {
   CompileOptions options;
   options.eval = false;
   const Compiled c = compile(r, dataset.spec, options);
-  const DeviceName device = parse_device_name(r.device.name);
-  Executor e(c.set, find_backend(device.backend).open({device.index, static_cast<int>(r.device.threads)}), c.executor);
-  initialize_state(e, c.state, r.seed);
+  const auto session = open_session(c);
+  session->initialize(r.seed);
+  Executor& e = session->executor();
   data::Loader loader(*dataset.train, c.loader, loader_slots(e, 0, c.executor.slots - 2, true));
   LoaderBench out;
   out.batch = c.schedule.batch;

@@ -71,9 +71,15 @@ void fill_inputs(Executor& e, const Workload& w) {
 
 }  // namespace
 
+namespace {
+
+GateOptions workload_gate() { return {.at_gradient = true}; }  // as recipes without accumulation have it
+
+}  // namespace
+
 PassContext workload_context(const Target& target) {
   PassContext context{target};
-  context.options.set(GateOptions{.at_gradient = true});  // as recipes without accumulation have it
+  context.options.set(workload_gate());
   return context;
 }
 
@@ -130,16 +136,12 @@ const Workload& find_workload(std::string_view name) {
 }
 
 StepBench bench_step(const Workload& w, const std::string& device_name, int threads, bool profile, int64_t budget) {
-  const DeviceName device = parse_device_name(device_name);
-  const Backend& backend = find_backend(device.backend);
-  const DeviceOptions options{device.index, threads};
-  const Target target = backend.target(options);
-  PipelineOptions unverified;
-  unverified.verify = false;
-  const StepSet step = run_pipeline(train_step(w.config, w.sample, w.batch), workload_context(target), unverified);
-  Executor e(plan(step.graphs, target, backend.kernels(), {.allow_fallback = false, .budget = budget}),
-             backend.open(options), {.slots = 1, .snapshot = false});
-  initialize_state(e, step.state, 1);
+  SessionOptions options{.device = device_name, .threads = threads, .budget = budget, .seed = 1};
+  options.options.set(workload_gate());
+  options.passes.verify = false;
+  options.executor.snapshot = false;
+  Session session(train_step(w.config, w.sample, w.batch), options);
+  Executor& e = session.executor();
   fill_inputs(e, w);
   const auto one = [&] {
     e.stage(0, 0);
@@ -187,7 +189,9 @@ StepBench bench_step(const Workload& w, const std::string& device_name, int thre
   }
   // A busy moment may have been chosen for the peak: nothing is faster than it.
   const double computed = computed_flops / (out.ms_per_step / 1e3);
-  double peak = std::max(computed, measure_peak(backend, options).flops_per_second);
+  const DeviceName device = parse_device_name(device_name);
+  double peak =
+      std::max(computed, measure_peak(find_backend(device.backend), {device.index, threads}).flops_per_second);
   for (const auto& l : out.launches)
     if (l.seconds > 0) peak = std::max(peak, l.cost.flops / l.seconds);
   out.percent_of_peak = 100 * computed / peak;

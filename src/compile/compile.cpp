@@ -149,6 +149,13 @@ const char* eval_tail_of(const DataSpec& data, data::Split split, int64_t batch)
   return own ? "validation_tail" : "eval_tail";
 }
 
+int64_t Compiled::parameters() const {
+  int64_t n = 0;
+  for (const StateSpec& s : state)
+    if (s.kind == InputKind::param) n += s.type.numel();
+  return n;
+}
+
 RunMemory Compiled::memory() const {
   RunMemory m = run_memory(set, target, executor);
   if (schedule.batch > 0) m.loader = data::loader_scratch_bytes(loader, data.sample);
@@ -397,6 +404,15 @@ Compiled compile(const Recipe& r, const DataSpec& data, const CompileOptions& o)
     plain.recompute = false;  // quick, and what fits without fits with it
     throw DeviceError(fmt::format("{}\n  what fits: {}", e.what(), fitting_batch(r, data, plain, e.what())));
   }
+}
+
+std::unique_ptr<Session> open_session(const Compiled& c, std::unique_ptr<Device> device) {
+  if (!device) {
+    const DeviceName name = parse_device_name(c.recipe.device.name);
+    require_device(name);
+    device = find_backend(name.backend).open({name.index, static_cast<int>(c.recipe.device.threads)});
+  }
+  return std::make_unique<Session>(c.state, c.set, std::move(device), c.executor);
 }
 
 }  // namespace lathe

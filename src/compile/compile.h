@@ -10,7 +10,7 @@
 #include "nn/step/step.h"
 #include "passes/pass.h"
 #include "plan/program.h"
-#include "run/executor.h"
+#include "session/session.h"
 #include "workload/dataset.h"
 
 namespace lathe {
@@ -50,6 +50,7 @@ struct Compiled {             // A recipe, planned.
   std::vector<PassReport> passes;  // what they did to all graphs
   double seconds = 0;              // spent in building, passes and plan; starting a driver is not counted
 
+  int64_t parameters() const;                   // numbers that the model has
   RunMemory memory() const;                     // all that a run requests: the executor, the loader and the data set
   size_t program(std::string_view name) const;  // index; InternalError when there is none
   // Whether there is a Program of that name.
@@ -80,5 +81,7 @@ int64_t eval_batch_of(const Recipe&, const DataSpec&);  // samples of evaluation
 const char* eval_tail_of(const DataSpec&, data::Split, int64_t batch);
 // DeviceError when it does not fit, naming the largest batch that does.
 Compiled compile(const Recipe&, const DataSpec&, const CompileOptions& = {});
+// What was compiled, on its device, which is opened unless it is given; state has no values yet. DeviceError.
+std::unique_ptr<Session> open_session(const Compiled&, std::unique_ptr<Device> = nullptr);
 
 }  // namespace lathe

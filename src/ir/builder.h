@@ -64,6 +64,10 @@ class Builder {  // Builds a graph node by node.
   void set_origin(std::string origin) { origin_ = std::move(origin); }  // see origin()
   Role role() const { return role_; }                                   // of nodes added from now on
   void set_role(Role role) { role_ = role; }                            // see role()
+  void set_place(std::string origin, Role role) {                       // both
+    set_origin(std::move(origin));
+    set_role(role);
+  }
 
  private:
   ValueId own(Value, std::string_view what) const;  // its id; UserError where it is none of this graph
@@ -83,10 +87,7 @@ class Origin {
  public:
   Origin(Builder& b, std::string_view name);             // names nodes until its end
   Origin(Builder& b, std::string_view name, Role role);  // and says what they are for
-  ~Origin() {
-    b_.set_origin(saved_);
-    b_.set_role(role_);
-  }
+  ~Origin() { b_.set_place(saved_, role_); }
   Origin(const Origin&) = delete;
   Origin& operator=(const Origin&) = delete;
 
@@ -99,14 +100,8 @@ class Origin {
 // In a scope, nodes are added in the place of another: with its role, and its origin behind `prefix`.
 class InPlaceOf {
  public:
-  InPlaceOf(Builder& b, const Node& n, std::string_view prefix = "") : b_(b), origin_(b.origin()), role_(b.role()) {
-    b.set_origin(std::string(prefix) + n.origin);
-    b.set_role(n.role);
-  }
-  ~InPlaceOf() {
-    b_.set_origin(origin_);
-    b_.set_role(role_);
-  }
+  InPlaceOf(Builder& b, const Node& n, std::string_view prefix = "");  // until its end
+  ~InPlaceOf() { b_.set_place(origin_, role_); }
   InPlaceOf(const InPlaceOf&) = delete;
   InPlaceOf& operator=(const InPlaceOf&) = delete;
 

@@ -45,7 +45,7 @@ Graph rebuild(Graph&&, const std::function<std::optional<Values>(Rebuild&, const
 // given other values, and finish() puts every node behind what it reads, in the old order as far as that allows.
 class Edit {
  public:
-  explicit Edit(Graph);
+  explicit Edit(Graph);                                    // which it owns from now on
   Builder& builder() { return builder_; }                  // where nodes are appended
   const Graph& graph() const { return builder_.graph(); }  // as it is now, possibly out of order
   size_t old_nodes() const { return old_; }                // nodes of the graph as it came: the first so many

@@ -208,8 +208,8 @@ EvalResult evaluate(const std::string& run, const std::vector<std::string>& sets
   CompileOptions o;
   o.train = false;
   const Compiled c = compile(r, data.spec, o);
-  const auto e = open_run(run, c, which);
-  return Evaluation(c, *e, source, split).run();
+  const auto session = open_run(run, c, which);
+  return Evaluation(c, session->executor(), source, split).run();
 }
 
 }  // namespace lathe

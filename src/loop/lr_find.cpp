@@ -25,12 +25,10 @@ class Sweep {
     require_device(device);
     dataset_ = open_dataset(r);
     c_ = compile(r, dataset_.spec, o);
-    const DeviceName chosen = parse_device_name(c_.recipe.device.name);
-    executor_ = std::make_unique<Executor>(
-        c_.set, find_backend(chosen.backend).open({chosen.index, static_cast<int>(r.device.threads)}), c_.executor);
+    session_ = open_session(c_);
+    session_->initialize(r.seed);
     loader_ = std::make_unique<data::Loader>(*dataset_.train, c_.loader,
-                                             loader_slots(*executor_, 0, c_.executor.slots, true));
-    initialize_state(*executor_, c_.state, r.seed);
+                                             loader_slots(session_->executor(), 0, c_.executor.slots, true));
     loader_->start(0);
   }
 
@@ -42,27 +40,27 @@ class Sweep {
       const data::Batch b = loader_->next();
       const bool tail = b.count != c_.schedule.batch;
       const char* name = accumulates ? (tail ? "accumulate_tail" : "accumulate") : (tail ? "train_tail" : "train");
-      stage_step_inputs(*executor_, b.slot, c_.recipe.seed, step, lr,
+      stage_step_inputs(session_->executor(), b.slot, c_.recipe.seed, step, lr,
                         1.0 / static_cast<double>(c_.schedule.samples_in(step) * terms));
-      stage_optional_inputs(*executor_, b.slot, c_, step);
+      stage_optional_inputs(session_->executor(), b.slot, c_, step);
       run(c_.program(name), b.slot);
-      loss += executor_->metric("loss");
+      loss += session_->executor().metric("loss");
       if (accumulates && i + 1 == c_.schedule.batches_in(step)) run(c_.program("update"), b.slot);
       loader_->release(b.slot);
     }
-    return executor_->metric("accepted") > 0 ? loss : std::nan("");
+    return session_->executor().metric("accepted") > 0 ? loss : std::nan("");
   }
 
  private:
   void run(size_t program, int slot) {
-    executor_->stage(program, slot);
-    executor_->run(program, slot);
-    executor_->synchronize();
+    session_->executor().stage(program, slot);
+    session_->executor().run(program, slot);
+    session_->executor().synchronize();
   }
 
   Dataset dataset_;
   Compiled c_;
-  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<Session> session_;
   std::unique_ptr<data::Loader> loader_;
 };
 

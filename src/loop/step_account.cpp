@@ -1,5 +1,6 @@
 #include "loop/step_account.h"
 
+#include <array>
 #include <cmath>
 #include <iterator>
 #include <limits>
@@ -33,10 +34,16 @@ void StepAccount::hear(const StepMetrics& m, double rate, MetricsLog& log) {
 
 void StepAccount::write(const StepMetrics& m, double rate, MetricsLog& log) const {
   const int64_t step = m.step + 1;
-  const Metric metrics[] = {
-      {"step", step},        {"epoch", epoch_after(step)},    {"loss", loss_}, {"lr", rate}, {"grad_norm", grad_norm_},
-      {"skipped", skipped_}, {"loss_scale", m.gradient_scale}};
-  log.write(std::span(metrics).first(std::size(metrics) - (m.gradient_scale > 0 ? 0 : 1)));
+  std::array<Metric, 7 + StepMetrics::kMostAdded> metrics{{{"step", step},
+                                                           {"epoch", epoch_after(step)},
+                                                           {"loss", loss_},
+                                                           {"lr", rate},
+                                                           {"grad_norm", grad_norm_},
+                                                           {"skipped", skipped_}}};
+  size_t count = 6;
+  if (m.gradient_scale > 0) metrics[count++] = {"loss_scale", m.gradient_scale};
+  for (size_t i = 0; i < m.names.size(); ++i) metrics[count++] = {m.names[i].c_str(), m.added[i]};
+  log.write(std::span(metrics).first(count));
 }
 
 void StepAccount::forget() { loss_ = std::numeric_limits<double>::quiet_NaN(); }

@@ -9,8 +9,18 @@ namespace lathe {
 
 StepQueue::StepQueue(Executor& executor, data::Loader& loader, int ahead, int slots, int first_slot)
     : executor_(executor), loader_(loader), ahead_(ahead), slots_(slots), offset_(first_slot) {
-  for (const Program& p : executor.set().programs)
-    for (const Port& o : p.outputs) scaled_ = scaled_ || o.name == "gradient_scale";
+  static constexpr std::string_view kKnown[] = {"loss", "grad_norm", "accepted", "gradient_scale"};
+  for (const Program& p : executor.set().programs) {
+    if (std::ranges::find(p.outputs, "accepted", &Port::name) == p.outputs.end()) continue;
+    for (const Port& o : p.outputs) {
+      scaled_ = scaled_ || o.name == "gradient_scale";
+      if (o.output_kind == OutputKind::metric && std::ranges::find(kKnown, o.name) == std::end(kKnown) &&
+          std::ranges::find(added_, o.name) == added_.end())
+        added_.push_back(o.name);
+    }
+  }
+  LATHE_USER_CHECK(added_.size() <= StepMetrics::kMostAdded, "expected at most {} metrics of passes, got {}",
+                   StepMetrics::kMostAdded, added_.size());
   LATHE_CHECK(ahead >= 1 && ahead <= kMostRuns && slots >= 1 && slots <= kMostSlots, "{} runs, {} slots", ahead, slots);
 }
 
@@ -73,6 +83,8 @@ std::optional<StepMetrics> StepQueue::next() {
     if (!given->tells.last) continue;
     StepMetrics m{given->step, loss_, executor_.metric(given->run, "grad_norm"), true};
     if (scaled_) m.gradient_scale = executor_.metric(given->run, "gradient_scale");
+    for (size_t i = 0; i < added_.size(); ++i) m.added[i] = executor_.metric(given->run, added_[i]);
+    m.names = added_;
     m.accepted = executor_.metric(given->run, "accepted") != 0 && std::isfinite(m.loss);
     loss_ = 0;
     return m;

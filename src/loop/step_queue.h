@@ -8,6 +8,9 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "data/loader.h"
 #include "run/executor.h"
@@ -15,11 +18,14 @@
 namespace lathe {
 
 struct StepMetrics {
+  static constexpr size_t kMostAdded = 16;
   int64_t step = 0;  // counted from 0
   double loss = 0;   // sum over the micro-batches
   double grad_norm = 0;
   bool accepted = true;
-  double gradient_scale = 0;  // of the loss, where it is state; 0: it is not
+  double gradient_scale = 0;                // of the loss, where it is state; 0: it is not
+  std::array<double, kMostAdded> added{};   // what passes of the program measure, in the order of `names`
+  std::span<const std::string> names = {};  // of `added`; the queue's
 };
 
 class StepQueue {
@@ -59,6 +65,7 @@ class StepQueue {
   data::Loader& loader_;
   int ahead_, slots_, offset_;
   bool scaled_ = false;                   // steps have a loss scale that adapts
+  std::vector<std::string> added_;        // other metrics of the Programs that end a step
   std::array<Given, kMostRuns> given_{};  // a ring
   int first_run_ = 0, runs_ = 0;
   int done_ = 0;                          // so many of the oldest were waited for

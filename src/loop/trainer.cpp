@@ -44,7 +44,8 @@ class Trainer {
     compile_options.free_memory = device->free_memory();
     c_ = compile(r, dataset_.spec, compile_options);
     result_.outside_estimated = estimate_outside(c_, c_.data.resident_bytes);
-    executor_ = std::make_unique<Executor>(c_.set, std::move(device), c_.executor);
+    session_ = open_session(c_, std::move(device));
+    executor_ = &session_->executor();
     loader_ = std::make_unique<data::Loader>(*dataset_.train, c_.loader,
                                              loader_slots(*executor_, 0, c_.executor.slots - 2, true));
     queue_.emplace(*executor_, *loader_, c_.executor.ahead, c_.executor.slots - 2);
@@ -67,7 +68,7 @@ class Trainer {
     log_.emplace(fs_, options_.out, step_, !evaluation_due_);
     progress_.note(fmt::format("{}: {} training samples{}, {} steps of {}, {} parameters, {} planned, device {}",
                                c_.recipe.name, c_.schedule.samples, other_sets(), c_.schedule.total_steps,
-                               c_.schedule.batch * c_.schedule.accumulate, parameter_count(),
+                               c_.schedule.batch * c_.schedule.accumulate, c_.parameters(),
                                format_bytes(c_.memory().total()), c_.recipe.device.name));
     result_.device_notes = executor_->device().notes();
     for (const std::string& note : result_.device_notes) progress_.note(c_.recipe.device.name + ": " + note);
@@ -159,7 +160,7 @@ class Trainer {
 
   // Whether there was a checkpoint.
   bool restore() {
-    const auto found = files_->restore(*executor_, c_);
+    const auto found = files_->restore(*session_, c_);
     if (!found) return false;
     step_ = found->manifest.step;
     const auto info = [&](const char* key) {
@@ -194,13 +195,6 @@ class Trainer {
   }
 
   std::string held_out_text() const { return fmt::format("{:016x}", dataset_.held_out); }
-
-  int64_t parameter_count() const {
-    int64_t n = 0;
-    for (const StateSpec& s : c_.state)
-      if (s.kind == InputKind::param) n += s.type.numel();
-    return n;
-  }
 
   // A run of no steps: the state as it begins, evaluated and kept.
   void leave_untrained() {
@@ -412,7 +406,7 @@ class Trainer {
     account_.save(info);
     monitor_.save(info);
     if (dataset_.held_out > 0) info[kHeldOutInfo] = held_out_text();
-    files_->publish(which, *executor_, c_, step_, std::move(info), *log_);
+    files_->publish(which, *session_, c_, step_, std::move(info), *log_);
   }
 
   double step_flops() const {
@@ -447,7 +441,7 @@ class Trainer {
       evaluations_.reset();
       queue_.reset();
       loader_.reset();
-      executor_.reset();
+      session_.reset();
       if (device.backend != "ref")
         result_.peak_flops = std::max(
             result_.flops_per_second,
@@ -468,7 +462,8 @@ class Trainer {
   Dataset dataset_;
   Compiled c_;
   StepAccount account_;
-  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<Session> session_;
+  Executor* executor_ = nullptr;  // the session's
   std::unique_ptr<data::Loader> loader_;
   std::optional<StepQueue> queue_;
   std::optional<RunEvaluations> evaluations_;
@@ -493,19 +488,7 @@ TrainResult train(const Recipe& recipe, const TrainOptions& o) {
     LATHE_USER_CHECK(o.train_data || !*given, "TrainOptions::{}: expected train_data with it, got none", name);
   Recipe r = o.train_data ? with_own_data(recipe, *o.train_data) : recipe;
   check_selection(r, r.data.validation > 0 || o.validation_data);
-  // "auto" means the run's own device where that is here: the bits go on as they were.
-  if (const std::string path = io::join_path(o.out, "recipe.toml"); r.device.name == "auto" && o.resume) {
-    io::PosixFs fs;
-    if (io::info_at(fs, path)) {
-      const std::string own = parse_recipe(read_text(fs, path), path).device.name;
-      try {
-        require_device(parse_device_name(own));
-        r.device.name = own;
-      } catch (const DeviceError&) {
-        // It is gone: the choice is made anew, and the checkpoint tells that bits will differ.
-      }
-    }
-  }
+  if (r.device.name == "auto" && o.resume) r.device.name = device_of_run(o.out).value_or("auto");
   return Trainer(r, o).run();
 }
 

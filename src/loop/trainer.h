@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "compile/compile.h"
-#include "loop/evaluation.h"
+#include "loop/eval_result.h"
 #include "loop/step_inputs.h"
 
 namespace lathe {

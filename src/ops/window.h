@@ -24,11 +24,12 @@ struct WindowAxis {                // One axis.
   int64_t reach() const { return window_reach(kernel, dilation); }                                  // see there
   // Windows beside each other, without gaps or padding, that cover all of x.
   bool tiles() const { return kernel == stride && out * stride == in && pad == 0 && dilation == 1; }
-  // Of taps without gaps (dilation 1): positions of a window, without the padding; windows that cover position i.
+  // Of taps without gaps (dilation 1): positions of a window, without the padding.
   WindowRange positions(int64_t window) const {
     const int64_t first = window * stride - pad;
     return {std::max<int64_t>(first, 0), std::min(first + kernel, in)};
   }
+  // The same: windows that cover position i.
   WindowRange windows_over(int64_t i) const {
     const int64_t last = (i + pad) / stride + 1, before = i + pad - kernel + 1;
     const int64_t first = before <= 0 ? 0 : (before + stride - 1) / stride;

@@ -141,23 +141,24 @@ class BatchOfPredictions {
         c_(compile_prediction(r, data.spec, samples)),
         program_(c_.program("predict")),
         bytes_(static_cast<size_t>(data.spec.sample.bytes())),
-        executor_(open_run(run, c_, which)) {
+        session_(open_run(run, c_, which)) {
     for (const Port& p : c_.set.programs[program_].inputs)
       if (p.name == "x") batch_ = static_cast<size_t>(p.type.bytes()) / bytes_;
-    std::memset(executor_->staging(0, "x"), 0, batch_ * bytes_);
+    std::memset(session_->executor().staging(0, "x"), 0, batch_ * bytes_);
   }
 
   void add(const data::Samples& samples, size_t index) {
-    std::memcpy(executor_->staging(0, "x") + waiting_.size() * bytes_, samples.bytes.data() + index * bytes_, bytes_);
+    std::memcpy(session_->executor().staging(0, "x") + waiting_.size() * bytes_, samples.bytes.data() + index * bytes_,
+                bytes_);
     waiting_.push_back(samples.names[index]);
     if (waiting_.size() == batch_) finish();
   }
 
   void finish() {
     if (waiting_.empty()) return;
-    executor_->stage(program_, 0);
-    executor_->run(program_, 0);
-    const std::span<const float> outputs = as_floats(executor_->result("logits"));
+    session_->executor().stage(program_, 0);
+    session_->executor().run(program_, 0);
+    const std::span<const float> outputs = as_floats(session_->executor().result("logits"));
     const size_t each = outputs.size() / batch_;
     for (size_t i = 0; i < waiting_.size(); ++i) {
       const std::span<const float> own = outputs.subspan(i * each, each);
@@ -179,7 +180,7 @@ class BatchOfPredictions {
   std::vector<Prediction>& out_;
   const Compiled c_;
   size_t program_, bytes_, batch_ = 0;
-  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<Session> session_;
   std::vector<std::string> waiting_;  // names of the samples that are staged
 };
 

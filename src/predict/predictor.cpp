@@ -21,7 +21,7 @@ Predictor::Predictor(const std::string& run, const PredictorOptions& o) : batch_
   program_ = c.program("predict");
   for (const Port& p : c.set.programs[program_].outputs)
     if (p.name == "logits") outputs_ = p.type.numel() / o.batch;
-  executor_ = open_run(run, c, o.which);
+  session_ = open_run(run, c, o.which);
 }
 
 Predictor::Predictor(Predictor&&) noexcept = default;
@@ -34,7 +34,7 @@ void Predictor::operator()(std::span<const uint8_t> in, std::span<float> out) {
 }
 
 void Predictor::run(DType given, std::span<const std::byte> in, std::span<float> out) {
-  LATHE_USER_CHECK(executor_, "Predictor: expected one that holds a run, got one that was moved from");
+  LATHE_USER_CHECK(session_, "Predictor: expected one that holds a run, got one that was moved from");
   LATHE_USER_CHECK(given == sample_.dtype, "Predictor: expected samples of {}, got {}", to_string(sample_.dtype),
                    to_string(given));
   LATHE_USER_CHECK(static_cast<int64_t>(in.size()) == batch_ * sample_.bytes(),
@@ -42,10 +42,10 @@ void Predictor::run(DType given, std::span<const std::byte> in, std::span<float>
                    static_cast<int64_t>(in.size()) / size_of(given));
   LATHE_USER_CHECK(static_cast<int64_t>(out.size()) == batch_ * outputs_,
                    "Predictor: expected room for {} times {} numbers, got {}", batch_, outputs_, out.size());
-  std::memcpy(executor_->staging(0, "x"), in.data(), in.size());
-  executor_->stage(program_, 0);
-  executor_->run(program_, 0);
-  const std::span<const std::byte> logits = executor_->result("logits");
+  std::memcpy(session_->executor().staging(0, "x"), in.data(), in.size());
+  session_->executor().stage(program_, 0);
+  session_->executor().run(program_, 0);
+  const std::span<const std::byte> logits = session_->executor().result("logits");
   LATHE_CHECK(logits.size() == out.size_bytes(), "{} bytes of logits for {}", logits.size(), out.size_bytes());
   std::memcpy(out.data(), logits.data(), logits.size());
   if (!scaled_) return;

@@ -46,7 +46,7 @@ class Predictor {  // A run's network, ready to be called.
   size_t program_ = 0;
   bool scaled_ = false;  // outputs are numbers in these units
   data::TargetUnits units_;
-  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<Session> session_;
 };
 
 }  // namespace lathe

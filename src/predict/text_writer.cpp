@@ -36,7 +36,7 @@ TextWriter::TextWriter(const std::string& run, const std::vector<std::string>& s
   o.predict = 1;
   compiled_ = compile(r, spec, o);
   program_ = compiled_.program("predict");
-  executor_ = open_run(run, compiled_, which);
+  session_ = open_run(run, compiled_, which);
 }
 
 void TextWriter::check(const std::string& text, const std::string& name) const {
@@ -49,12 +49,12 @@ void TextWriter::check(const std::string& text, const std::string& name) const {
 
 std::span<const float> TextWriter::logits_after(const std::string& text) {
   const auto used = static_cast<size_t>(std::min<int64_t>(context_, static_cast<int64_t>(text.size())));
-  auto* ids = reinterpret_cast<int32_t*>(executor_->staging(0, "x"));
+  auto* ids = reinterpret_cast<int32_t*>(session_->executor().staging(0, "x"));
   std::fill_n(ids, context_, 0);
   for (size_t i = 0; i < used; ++i) ids[i] = static_cast<uint8_t>(text[text.size() - used + i]);
-  executor_->stage(program_, 0);
-  executor_->run(program_, 0);
-  const auto all = executor_->result("logits");
+  session_->executor().stage(program_, 0);
+  session_->executor().run(program_, 0);
+  const auto all = session_->executor().result("logits");
   const auto row = static_cast<size_t>(vocab_);
   return {reinterpret_cast<const float*>(all.data()) + (used - 1) * row, row};
 }

@@ -37,7 +37,7 @@ class TextWriter {  // A run's model, ready to write.
   int64_t context_ = 0, vocab_ = 0;
   Compiled compiled_;
   size_t program_ = 0;
-  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<Session> session_;
 };
 
 // Whether the run's model takes tokens.

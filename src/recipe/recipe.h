@@ -260,9 +260,9 @@ std::vector<RecipeDifference> diff(const Recipe& a, const Recipe& b);  // in the
 std::string recipe_hash(const Recipe& recipe, const std::vector<std::string>& pass_changes);
 bool changes_numbers(const Recipe& recipe, std::string_view key);  // the same keys
 
-// data.source of runs whose samples are arrays of a program: floats, and bytes.
-inline constexpr std::string_view kArraySource = "arrays", kPixelArraySource = "pixel_arrays";
-bool is_own_data(const Recipe& recipe);  // one of these
+inline constexpr std::string_view kArraySource = "arrays";             // data.source: floats of a program
+inline constexpr std::string_view kPixelArraySource = "pixel_arrays";  // data.source: bytes of a program
+bool is_own_data(const Recipe& recipe);                                // one of these
 
 // All keys as a Markdown table: key, type, default, allowed values, meaning.
 std::string recipe_reference();

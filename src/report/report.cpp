@@ -34,6 +34,7 @@ constexpr struct { const char *name, *logged; } kSets[] = {{"validation", "valid
 struct Curves {
   io::Line loss{"training", {}, {}}, lr{"rate", {}, {}}, norm{"norm", {}, {}};
   std::map<std::string, io::Line> evaluated[std::size(kSets)];  // by set: "loss", "accuracy" (of 100), "rmse", ...
+  std::map<std::string, io::Line> added;                        // what passes of the program measured
   double last_step = 0, refused = 0;                            // refused: steps so far
   std::vector<std::string> problems;                            // of the file, a sentence each
   bool last_refused = false;  // the last line of a step has a loss or a norm that is no number
@@ -56,6 +57,14 @@ Curves read_metrics(const std::string& path) {
     add(c.loss, "loss");
     add(c.lr, "lr");
     add(c.norm, "grad_norm");
+    static constexpr std::string_view kOfEveryStep[] = {"step",      "epoch",   "loss",      "lr",
+                                                        "grad_norm", "skipped", "loss_scale"};
+    if (j.contains("grad_norm"))
+      for (const auto& [key, value] : j.items())
+        if (std::ranges::find(kOfEveryStep, key) == std::end(kOfEveryStep) && c.added.size() < 16) {
+          c.added[key].name = key;
+          add(c.added[key], key.c_str());
+        }
     for (size_t i = 0; i < std::size(kSets); ++i)
       for (const auto& [key, value] : j.items())
         if (key.starts_with(kSets[i].logged) && c.evaluated[i].size() < 16) {
@@ -243,6 +252,9 @@ io::Report logged(const std::string& run, const Recipe& r, const std::optional<D
   add_metric_parts(report, curves, r, data);
   report.parts.push_back({"Learning rate", "", io::line_chart({"step", "rate", {curves.lr}}), {}, {}});
   report.parts.push_back({"Gradient norm", "", io::line_chart({"step", "norm", {curves.norm}}), {}, {}});
+  for (const auto& [name, line] : curves.added)
+    report.parts.push_back(
+        {name, "Measured by a pass of the program.", io::line_chart({"step", name, {line}}), {}, {}});
   return report;
 }
 
@@ -252,21 +264,17 @@ void append(io::Report& report, std::vector<io::ReportPart> parts) {
 
 // With the weights of the run's checkpoint where there is one, else with the first ones; why: as obstacle().
 struct Opened {
-  std::unique_ptr<Executor> executor;
+  std::unique_ptr<Session> session;
   std::string untrained, none;
 };
 
 Opened open_for_report(const std::string& run, const Compiled& c) {
   Opened out;
-  out.untrained = obstacle([&] { out.executor = open_run(run, c); });
-  if (out.executor) return out;
+  out.untrained = obstacle([&] { out.session = open_run(run, c); });
+  if (out.session) return out;
   out.none = obstacle([&] {
-    const DeviceName device = parse_device_name(c.recipe.device.name);
-    require_device(device);
-    out.executor = std::make_unique<Executor>(
-        c.set, find_backend(device.backend).open({device.index, static_cast<int>(c.recipe.device.threads)}),
-        c.executor);
-    initialize_state(*out.executor, c.state, c.recipe.seed);
+    out.session = open_session(c);
+    out.session->initialize(c.recipe.seed);
   });
   return out;
 }
@@ -311,15 +319,15 @@ std::string make_report(const std::string& run, const std::vector<std::string>& 
   if (const std::string& reason = no_run.empty() ? opened.untrained : no_run; !reason.empty()) {
     report.parts.push_back(missing_part("Predictions", reason));
   } else if (unseen) {
-    append(report, target_parts(*opened.executor, *c, *unseen, set));
-    append(report, class_parts(*opened.executor, *c, *unseen, set, class_names(r)));
+    append(report, target_parts(opened.session->executor(), *c, *unseen, set));
+    append(report, class_parts(opened.session->executor(), *c, *unseen, set, class_names(r)));
   }
   if (c)
     append(report, memory_parts(*c));
   else
     report.parts.push_back(missing_part("Memory over one step", no_plan));
   if (no_run.empty())
-    append(report, time_parts(*opened.executor, *c, *dataset.train));
+    append(report, time_parts(opened.session->executor(), *c, *dataset.train));
   else
     report.parts.push_back(missing_part("Time per node", no_run));
   report.parts.push_back(recipe_part(r));

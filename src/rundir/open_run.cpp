@@ -108,7 +108,7 @@ void check_recipe_of(const std::string& run, const io::Manifest& manifest) {
 
 }  // namespace
 
-std::unique_ptr<Executor> open_run(const std::string& run, const Compiled& c, Which which) {
+std::unique_ptr<Session> open_run(const std::string& run, const Compiled& c, Which which) {
   io::PosixFs fs;
   io::Notes notes;
   const bool best = which == Which::best;
@@ -121,12 +121,22 @@ std::unique_ptr<Executor> open_run(const std::string& run, const Compiled& c, Wh
                     best ? "best checkpoint; training keeps one with checkpoint.best = true" : "checkpoint"),
         Exit::missing_input);
   check_recipe_of(run, found->manifest);
-  const DeviceName device = parse_device_name(c.recipe.device.name);
-  require_device(device);
-  auto e = std::make_unique<Executor>(
-      c.set, find_backend(device.backend).open({device.index, static_cast<int>(c.recipe.device.threads)}), c.executor);
-  load_state(*e, c.state, fs, found->path, Keep::model);
-  return e;
+  auto session = open_session(c);
+  session->load_files(found->path, Keep::model);
+  return session;
+}
+
+std::optional<std::string> device_of_run(const std::string& run) {
+  io::PosixFs fs;
+  const std::string path = io::join_path(run, "recipe.toml");
+  if (!io::info_at(fs, path)) return std::nullopt;
+  std::string name = parse_recipe(read_text(fs, path), path).device.name;
+  try {
+    require_device(parse_device_name(name));
+    return name;
+  } catch (const DeviceError&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace lathe

@@ -1,7 +1,8 @@
-// A run directory, opened to use its weights: the recipe that it was trained with and an executor with its checkpoint.
+// A run directory, opened to use its weights: the recipe that it was trained with and a session with its checkpoint.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,11 @@ Recipe load_run_recipe(const std::string& run, const std::vector<std::string>& s
 // over by its name, without the keys of [model]. `foreign`: whether it is one.
 Recipe parse_foreign_recipe(const std::string& text, const std::string& path, bool& foreign);
 
-// An executor with the weights of the run's checkpoint; notes go to stderr.
-std::unique_ptr<Executor> open_run(const std::string& run, const Compiled&, Which = Which::newest);
+// A session with the weights of the run's checkpoint; notes go to stderr.
+std::unique_ptr<Session> open_run(const std::string& run, const Compiled&, Which = Which::newest);
+
+// The device that a run was trained on, where that is here: its bits go on as they were. None: there is no run, or the
+// device is gone; then the checkpoint tells that bits will differ.
+std::optional<std::string> device_of_run(const std::string& run);
 
 }  // namespace lathe

@@ -43,7 +43,7 @@ RunCheckpoints::RunCheckpoints(const Recipe& r, RunPlace place, Progress& progre
   if (place_.resume && !io::list_steps(fs_, checkpoints_).empty()) check_same_recipe(fs_, place_.out, r);
 }
 
-std::optional<io::Checkpoint> RunCheckpoints::restore(Executor& executor, const Compiled& c) {
+std::optional<io::Checkpoint> RunCheckpoints::restore(Session& session, const Compiled& c) {
   io::Notes notes;
   std::optional<io::Checkpoint> found;
   if (place_.resume)
@@ -54,7 +54,7 @@ std::optional<io::Checkpoint> RunCheckpoints::restore(Executor& executor, const 
     if (place_.resume)
       progress_.note(fmt::format("no {}checkpoint: starting from the beginning",
                                  io::list_steps(fs_, checkpoints_).empty() ? "" : "valid "));
-    initialize_state(executor, c.state, c.recipe.seed);
+    session.initialize(c.recipe.seed);
     return std::nullopt;
   }
   if (found->manifest.isa != instruction_set(c))
@@ -62,7 +62,7 @@ std::optional<io::Checkpoint> RunCheckpoints::restore(Executor& executor, const 
         "warning: the checkpoint was made with {}, this run computes with {}: results will differ in the last bits",
         found->manifest.isa, instruction_set(c)));
   check_same_passes(*found);
-  load_state(executor, c.state, fs_, found->path);
+  session.load_files(found->path);
   return found;
 }
 
@@ -82,13 +82,13 @@ void RunCheckpoints::check_same_passes(const io::Checkpoint& found) const {
                   Exit::bad_recipe);
 }
 
-void RunCheckpoints::publish(Which which, Executor& executor, const Compiled& c, int64_t step,
+void RunCheckpoints::publish(Which which, Session& session, const Compiled& c, int64_t step,
                              std::map<std::string, std::string> info, MetricsLog& log) {
   const bool best = which == Which::best;
   const std::string& folder = best ? best_ : checkpoints_;
   io::Notes notes;
   try {
-    const auto files = state_files(executor, c.state, best ? Keep::model : Keep::all);
+    const auto files = session.files(best ? Keep::model : Keep::all);
     io::Manifest about;
     about.step = step;
     about.recipe_hash = recipe_hash(c.recipe, pipeline_changes(place_.passes));

@@ -32,12 +32,12 @@ class RunCheckpoints {
   // another run, or this recipe computes other numbers than the run that it resumes.
   RunCheckpoints(const Recipe&, RunPlace, Progress&);
 
-  // With resume, puts the newest valid checkpoint into the executor; without one, the state's first values.
-  std::optional<io::Checkpoint> restore(Executor&, const Compiled&);
+  // With resume, puts the newest valid checkpoint into the session; without one, the state's first values.
+  std::optional<io::Checkpoint> restore(Session&, const Compiled&);
 
   // Writes the state as it is after `step`; `info` is for restore(). A directory that cannot be written is an error, or
   // a warning where checkpoint.on_error says so.
-  void publish(Which, Executor&, const Compiled&, int64_t step, std::map<std::string, std::string> info, MetricsLog&);
+  void publish(Which, Session&, const Compiled&, int64_t step, std::map<std::string, std::string> info, MetricsLog&);
 
   std::optional<int64_t> newest();  // the step of the last one
 

@@ -150,8 +150,10 @@ ShortRun train_shortly(const Backend& backend, const DeviceOptions& options, con
                        const StepSet& steps_before, int64_t classes, int steps, const ShortRun* guide = nullptr) {
   const Target target = backend.target(options);
   const StepSet step = run_pipeline(steps_before, pass_context(r, target));
-  Executor e(plan(step.graphs, target, backend.kernels()), backend.open(options), {.slots = 1, .snapshot = false});
-  initialize_state(e, step.state, 1);
+  Session session(step.state, plan(step.graphs, target, backend.kernels()), backend.open(options),
+                  {.slots = 1, .snapshot = false});
+  session.initialize(1);
+  Executor& e = session.executor();
   ShortRun run;
   run.state = step.state;
   for (int i = 0; i < steps; ++i) {

@@ -5,6 +5,7 @@
 
 #include "base/version.h"
 #include "plan/plan.h"
+#include "session/state.h"
 
 namespace lathe {
 namespace {

@@ -19,9 +19,17 @@
 
 #include "passes/pass.h"
 #include "run/executor.h"
-#include "session/state.h"
 
 namespace lathe {
+
+namespace io {
+struct CheckpointFile;  // io/checkpoint.h
+}
+
+enum class Keep {  // Which files of a checkpoint.
+  all,             // to go on with
+  model,           // to evaluate: no optimizer file
+};
 
 struct SessionOptions {          // How a session is made.
   std::string device = "cpu";    // as in recipes: "cpu", "opencl:0", "cuda:0", "auto"
@@ -41,7 +49,7 @@ struct Replanned {                   // What became of the state when a session 
   std::vector<std::string> dropped;  // is no more
 };
 
-class Session {
+class Session {  // See the top of the file.
  public:
   // Runs the passes, plans, opens the device, allocates, and gives state its first values. UserError, DeviceError.
   explicit Session(StepSet, const SessionOptions& = {});

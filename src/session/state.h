@@ -8,6 +8,7 @@
 #include "io/checkpoint.h"
 #include "ir/step_set.h"
 #include "run/executor.h"
+#include "session/session.h"
 
 namespace lathe {
 
@@ -27,10 +28,6 @@ inline constexpr const char* kModelFile = "model.safetensors";
 inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
 inline constexpr const char* kAverageFile = "average.safetensors";
 
-enum class Keep {
-  all,    // to go on with
-  model,  // to evaluate: no optimizer file
-};
 // The state of the executor as checkpoint files; no average file where nothing is averaged. They are written from the
 // executor's snapshot, so they are valid until the next one is taken.
 std::vector<io::CheckpointFile> state_files(Executor&, const StateTable&, Keep = Keep::all);

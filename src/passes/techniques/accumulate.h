@@ -11,6 +11,6 @@ struct AccumulateOptions {  // Of the pass accumulate.
   int64_t batches = 1;      // micro-batches of an optimizer step; 1: the step stays whole
 };
 
-StepSet accumulate(StepSet, const PassContext&);
+StepSet accumulate(StepSet, const PassContext&);  // see the top of the file
 
 }  // namespace lathe

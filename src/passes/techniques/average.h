@@ -14,6 +14,6 @@ struct AverageOptions {  // Of the pass average.
 };
 inline constexpr std::string_view kAveragePrefix = "average.";  // of the names of their state
 
-StepSet average(StepSet, const PassContext&);
+StepSet average(StepSet, const PassContext&);  // see the top of the file
 
 }  // namespace lathe

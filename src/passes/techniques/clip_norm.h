@@ -10,6 +10,6 @@ struct ClipNormOptions {  // Of the pass clip_norm.
   double max_norm = 0;    // 0: off
 };
 
-StepSet clip_norm(StepSet, const PassContext&);
+StepSet clip_norm(StepSet, const PassContext&);  // see the top of the file
 
 }  // namespace lathe

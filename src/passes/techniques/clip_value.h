@@ -9,6 +9,6 @@ struct ClipValueOptions {  // Of the pass clip_value.
   double value = 0;        // 0: off
 };
 
-StepSet clip_value(StepSet, const PassContext&);
+StepSet clip_value(StepSet, const PassContext&);  // see the top of the file
 
 }  // namespace lathe

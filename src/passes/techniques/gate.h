@@ -15,6 +15,6 @@ struct GateOptions {         // Of the pass gate.
   bool at_gradient = false;  // see the top of the file
 };
 
-StepSet gate(StepSet, const PassContext&);
+StepSet gate(StepSet, const PassContext&);  // see the top of the file
 
 }  // namespace lathe

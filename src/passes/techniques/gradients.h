@@ -19,8 +19,9 @@ bool has_gradients(const Graph&);                      // a step that updates pa
 
 // For each value: how many gradients it depends on: kNoGradient, the one gradient's place in gradients_of(), or
 // kManyGradients.
-inline constexpr int32_t kNoGradient = -1, kManyGradients = -2;
-std::vector<int32_t> gradient_of_values(const Graph&, const std::vector<GradientNode>&);
+inline constexpr int32_t kNoGradient = -1;                                                // it depends on none
+inline constexpr int32_t kManyGradients = -2;                                             // on several
+std::vector<int32_t> gradient_of_values(const Graph&, const std::vector<GradientNode>&);  // see above
 
 // Sum of the squares of each gradient, and of all of them in their order: finite exactly when every element is (or its
 // square overflows, which no update survives either).
@@ -28,7 +29,7 @@ struct SquaredGradients {
   Values each;  // scalars
   Value total;  // scalar
 };
-SquaredGradients squares(Edit&, const std::vector<GradientNode>&);
+SquaredGradients squares(Edit&, const std::vector<GradientNode>&);  // appended to the graph
 
 const Output* find_output(const Graph&, OutputKind, std::string_view name);  // or null
 

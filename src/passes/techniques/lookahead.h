@@ -10,6 +10,6 @@ struct LookaheadOptions {  // Of the pass lookahead.
   int64_t every = 0;       // steps between two moves of the slow weights; 0: off
 };
 
-StepSet lookahead(StepSet, const PassContext&);
+StepSet lookahead(StepSet, const PassContext&);  // see the top of the file
 
 }  // namespace lathe

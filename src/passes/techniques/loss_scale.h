@@ -16,6 +16,6 @@ struct LossScaleOptions {  // Of the pass loss_scale.
 };
 inline constexpr double kLargestLossScale = 1 << 24;  // it grows no further
 
-StepSet loss_scale(StepSet, const PassContext&);
+StepSet loss_scale(StepSet, const PassContext&);  // see the top of the file
 
 }  // namespace lathe

@@ -10,6 +10,6 @@ struct SamOptions {  // Of the pass sam.
   double rho = 0;    // 0: off
 };
 
-StepSet sam(StepSet, const PassContext&);
+StepSet sam(StepSet, const PassContext&);  // see the top of the file
 
 }  // namespace lathe
