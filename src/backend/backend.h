@@ -135,9 +135,9 @@ class Device {  // An opened device with its arena and its queues.
   virtual std::unique_ptr<Event> make_event() = 0;  // an event of this device's queues
   // Host memory that copy_in reads fast (pinned where that exists); owned by the device.
   virtual std::byte* allocate_staging(int64_t bytes) = 0;
-  // Calls `body`, which only launches kernels and copies on the compute lane, and keeps its work instead of doing it.
-  // (So Programs with several lanes are not recorded.)
-  // Null where the device cannot record; then `body` was not called.
+  // Calls `body`, which only launches kernels and copies, and keeps its work instead of doing it. It is given the
+  // compute lane; other lanes first wait for an event that it recorded there, and the compute lane waits for all their
+  // work. Null where the device cannot record; then `body` was not called.
   virtual std::unique_ptr<Recording> record(const std::string& /*name*/, const std::function<void(Stream&)>& /*body*/) {
     return nullptr;
   }

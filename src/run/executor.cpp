@@ -204,10 +204,8 @@ Executor::Executor(ProgramSet set, std::unique_ptr<Device> device, const Executo
   for (size_t i = 0; i < bound_.size(); ++i)
     all.push_back({&set_.programs[i], &bound_[i]->kernels, &bound_[i]->labels});
   lanes_ = make_lane_runner(*device_, std::move(all));
-  // A device records its compute lane; the work of other lanes would be left out.
   for (size_t i = 0; i < bound_.size(); ++i)
-    if (!bound_[i]->has_lanes)
-      bound_[i]->recording = device_->record(set_.programs[i].name, [&](Stream& s) { work(i, s); });
+    bound_[i]->recording = device_->record(set_.programs[i].name, [&](Stream& s) { work(i, s); });
   flush_denormals();
 }
 
