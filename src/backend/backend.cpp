@@ -11,6 +11,15 @@
 
 namespace lathe {
 
+std::string_view to_string(Lane lane) {
+  switch (lane) {
+    case Lane::compute: return "compute";
+    case Lane::transfer: return "transfer";
+    case Lane::communication: return "communication";
+  }
+  return "?";
+}
+
 KernelTable::KernelTable(std::vector<Row> rows) : rows_(std::move(rows)) {
   std::ranges::stable_sort(rows_, {}, &Row::op);
 }

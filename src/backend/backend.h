@@ -33,6 +33,14 @@ struct Site {
 class Device;
 class Stream;
 
+enum class Lane {  // The queues of a device, which run side by side.
+  compute,         // kernels
+  transfer,        // copies from the host
+  communication,   // between devices and processes
+};
+inline constexpr Lane kLanes[] = {Lane::compute, Lane::transfer, Lane::communication};
+std::string_view to_string(Lane);  // "compute", ...
+
 // A kernel with its arguments bound: run() only launches. No allocation, no shape logic.
 class Kernel {
  public:
@@ -56,6 +64,9 @@ struct Candidate {                      // One way to compute an op: what a row 
   // bound; "": nothing does.
   std::string_view otherwise = "";
   double work = 1;  // share of the op's flops that it really computes
+  // Where it runs, beside what other lanes run. On another lane than compute all its work goes to the Stream of run(),
+  // and on devices that work at once run() is called by a thread of its own.
+  Lane lane = Lane::compute;
 };
 
 class KernelTable {  // The kernels of a backend, by op.
@@ -70,11 +81,6 @@ class KernelTable {  // The kernels of a backend, by op.
 
  private:
   std::vector<Row> rows_;  // stable-sorted by op
-};
-
-enum class Lane {  // The queues of a device, which run side by side.
-  compute,         // kernels
-  transfer,        // copies from the host
 };
 
 // Marks a point in a stream; another stream can wait for it, the host can ask. The answer here is that of streams that
@@ -123,12 +129,15 @@ class Device {  // An opened device with its arena and its queues.
   virtual int64_t free_memory() { return 0; }
   // The arena, once (UserError); zero-filled. DeviceError with the sizes when it cannot be had.
   virtual void allocate(std::span<const int64_t> segment_bytes) = 0;
-  virtual Stream& stream(Lane) = 0;                 // the queue of that kind
+  virtual Stream& stream(Lane) = 0;  // the queue of that kind; made at the first call where it is rare
+  // Calls of its streams and kernels return with the work done: other lanes need threads of the host.
+  virtual bool works_at_once() const { return false; }
   virtual std::unique_ptr<Event> make_event() = 0;  // an event of this device's queues
   // Host memory that copy_in reads fast (pinned where that exists); owned by the device.
   virtual std::byte* allocate_staging(int64_t bytes) = 0;
-  // Calls `body`, which only launches kernels and copies on the compute lane, and keeps its work instead of doing it.
-  // Null where the device cannot record; then `body` was not called.
+  // Calls `body`, which only launches kernels and copies, and keeps its work instead of doing it. It is given the
+  // compute lane; other lanes first wait for an event that it recorded there, and the compute lane waits for all their
+  // work. Null where the device cannot record; then `body` was not called.
   virtual std::unique_ptr<Recording> record(const std::string& /*name*/, const std::function<void(Stream&)>& /*body*/) {
     return nullptr;
   }

@@ -13,7 +13,7 @@ namespace lathe {
 
 class HostDevice;
 
-// In order and synchronous: every call returns with the work done. Kernels may run on any one thread at a time.
+// In order and synchronous: every call returns with the work done. Each stream is used by one thread at a time.
 class HostStream final : public Stream {
  public:
   explicit HostStream(HostDevice& device) : device_(device) {}
@@ -36,7 +36,8 @@ class HostDevice : public Device {
 
   const Target& target() const override { return target_; }
   void allocate(std::span<const int64_t> segment_bytes) override;
-  Stream& stream(Lane lane) override { return lane == Lane::compute ? compute_ : transfer_; }
+  Stream& stream(Lane lane) override { return streams_[static_cast<size_t>(lane)]; }
+  bool works_at_once() const override { return true; }
   std::unique_ptr<Event> make_event() override { return std::make_unique<Event>(); }
   std::byte* allocate_staging(int64_t bytes) override;
 
@@ -58,7 +59,7 @@ class HostDevice : public Device {
 
   Target target_;
   ThreadPool pool_;
-  HostStream compute_{*this}, transfer_{*this};
+  HostStream streams_[std::size(kLanes)] = {HostStream(*this), HostStream(*this), HostStream(*this)};  // by Lane
   std::vector<Memory> segments_, staging_;
   bool allocated_ = false;
 };

@@ -24,6 +24,8 @@ constexpr int kYieldsPerClock = 16;  // the clock is read once in so many yields
 
 constexpr std::chrono::milliseconds kBetweenMoves{2};
 
+thread_local bool works_alone = false;
+
 // The kernel may wake a worker on the core of the thread that waits for it, and on a busy machine leaves both there
 // for many milliseconds. The worker then steps aside; afterwards it may again run wherever the process may.
 void leave_core(int core) {
@@ -123,7 +125,7 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::run_indices(int64_t count, Task task, void* context) {
-  if (threads_ == 1 || count <= 1) {
+  if (threads_ == 1 || count <= 1 || works_alone) {
     for (int64_t i = 0; i < count; ++i) task(context, i);
     return;
   }
@@ -148,6 +150,8 @@ void ThreadPool::run_indices(int64_t count, Task task, void* context) {
       std::this_thread::yield();
   }
 }
+
+void work_alone() { works_alone = true; }
 
 void flush_denormals() {
 #if defined(__x86_64__)

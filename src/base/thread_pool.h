@@ -60,6 +60,10 @@ class ThreadPool {
   std::unique_ptr<Shared> shared_;
 };
 
+// From now on pools run the tasks of this thread's calls on this thread alone: for one that works beside the thread
+// that a pool serves.
+void work_alone();
+
 // Sets flush-to-zero and denormals-are-zero for the calling thread (x86; elsewhere nothing).
 void flush_denormals();
 

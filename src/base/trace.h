@@ -16,6 +16,7 @@ struct TraceLabel {
   std::string kind;             // "kernel", "data", ...: a viewer colours and filters by it
   double flops = 0, bytes = 0;  // of one span that is no part
   std::string node = {};        // of the graph
+  std::string lane = {};        // of the device, where it is not the one of all kernels
 };
 
 struct TraceSpan {

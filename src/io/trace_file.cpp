@@ -20,6 +20,7 @@ std::string span_line(const TraceSpan& s, const TraceLabel& l, int64_t zero) {
   std::string args;
   const auto add = [&](const std::string& text) { args += (args.empty() ? "" : ",") + text; };
   if (!l.node.empty()) add("\"node\":" + quoted(l.node));
+  if (!l.lane.empty()) add("\"lane\":" + quoted(l.lane));
   if (l.flops > 0 && us > 0 && !s.part)
     add(fmt::format(R"("GFLOP/s":{:.2f},"MFLOP":{:.3f})", 1e-3 * l.flops / us, 1e-6 * l.flops));
   if (l.bytes > 0 && us > 0 && !s.part) add(fmt::format(R"("GB/s":{:.2f})", 1e-3 * l.bytes / us));

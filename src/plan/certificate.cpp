@@ -37,6 +37,13 @@ double percent_over(const MemoryReport& m) {
 
 double bytes_moved(const Cost& c) { return c.bytes_read + c.bytes_written; }
 
+std::string lane_line(const Launch& l) {
+  std::vector<std::string> waits;
+  for (int32_t w : l.waits) waits.push_back(w == kStepBegin ? "the begin of the step" : std::to_string(w));
+  return fmt::format("{:>5}  on the {} lane{}{}\n", "", to_string(l.lane), waits.empty() ? "" : ", waits for ",
+                     fmt::join(waits, ", "));
+}
+
 std::string launches_table(const Program& p) {
   size_t op = 2, kernel = 6;
   for (const Launch& l : p.launches) {
@@ -53,6 +60,7 @@ std::string launches_table(const Program& p) {
     bytes += bytes_moved(l.cost);
     out += fmt::format("{:>5}  {:<{}}  {:<{}}  {:>10.4f}  {:>10.3f}  {}\n", i, l.node.op->name(), op, l.candidate.name,
                        kernel, l.cost.flops * 1e-9, bytes_moved(l.cost) * 1e-6, l.node.origin);
+    if (l.lane != Lane::compute || !l.waits.empty()) out += lane_line(l);
     for (const Declined& d : l.declined) out += fmt::format("{:>5}  declined by {}: {}\n", "", d.kernel, d.reason);
   }
   const auto other = std::ranges::find_if(p.launches, [](const Launch& l) { return !l.candidate.otherwise.empty(); });
@@ -138,6 +146,8 @@ nlohmann::ordered_json certificate_json(const ProgramSet& set) {
                           {"bytes", bytes_moved(l.cost)},
                           {"workspace", l.args.workspace.bytes},
                           {"again", l.again},
+                          {"lane", to_string(l.lane)},
+                          {"waits", l.waits},
                           {"declined", declined_json(l.declined)}});
     const Recomputed again = recomputed(p);
     auto expanded = nlohmann::ordered_json::array();
@@ -148,6 +158,7 @@ nlohmann::ordered_json certificate_json(const ProgramSet& set) {
          {"memory", std::move(memory)},
          {"recomputed", {{"launches", again.launches}, {"flops", again.flops}, {"flops_percent", again.flops_percent}}},
          {"final_copies", p.final_copies.size()},
+         {"end_waits", p.end_waits},
          {"launches", std::move(launches)},
          {"expanded", std::move(expanded)}});
   }

@@ -5,6 +5,7 @@
 #include "base/format_bytes.h"
 #include "ir/verify.h"
 #include "plan/budget.h"
+#include "plan/lanes.h"
 
 namespace lathe {
 namespace {
@@ -60,6 +61,7 @@ void build_program(size_t index, Drafts& all, const Arena& arena, Program& p) {
     Launch l{n,         g.types_of(n.inputs),      g.types_of(n.outputs), choice.candidate, {},
              g.cost(n), std::move(choice.declined)};
     l.again = !all.again[index].empty() && all.again[index][static_cast<size_t>(node)];
+    l.lane = l.candidate.lane;
     for (ValueId v : n.outputs) l.args.out.push_back(place(v));
     for (ValueId v : n.inputs) l.args.in.push_back(place(v));
     if (const int32_t s = d.storage.workspace[static_cast<size_t>(node)]; s >= 0)
@@ -69,6 +71,7 @@ void build_program(size_t index, Drafts& all, const Arena& arena, Program& p) {
   for (const EndCopy& c : d.storage.copies)
     p.final_copies.push_back({c.to >= 0 ? place(c.to) : arena.slot(index, c.to_slot),
                               c.from_slot >= 0 ? arena.slot(index, c.from_slot) : place(c.from)});
+  place_waits(p);
   p.graph = std::move(d.graph);
   std::vector<Node> nodes;
   nodes.reserve(p.graph.nodes.size());

@@ -1,5 +1,7 @@
 #include "plan/program.h"
 
+#include <algorithm>
+
 namespace lathe {
 
 std::string_view to_string(MemoryClass c) {
@@ -12,6 +14,10 @@ std::string_view to_string(MemoryClass c) {
     case MemoryClass::staging: return "staging";
   }
   return "?";
+}
+
+bool Program::has_lanes() const {
+  return std::ranges::any_of(launches, [](const Launch& l) { return l.lane != Lane::compute; });
 }
 
 const Program* ProgramSet::find(std::string_view name) const {

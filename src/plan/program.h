@@ -36,6 +36,8 @@ struct Expansion {
   std::vector<Declined> declined;  // its own kernels, if any
 };
 
+inline constexpr int32_t kStepBegin = -1;  // in place of a launch: the inputs are where the Program reads them
+
 struct Launch {                    // A node with its kernel and the places of its values.
   Node node;                       // its ValueIds are those of Program::graph
   Types in, out;                   // types
@@ -44,6 +46,10 @@ struct Launch {                    // A node with its kernel and the places of i
   Cost cost;                       // of the node
   std::vector<Declined> declined;  // better kernels that refused
   bool again = false;              // it has run before in this step: its result was dropped to save memory
+  Lane lane = Lane::compute;       // its launches run in order, beside those of other lanes
+  // Earlier launches of other lanes, or kStepBegin, that must be done before it starts (plan/lanes.h).
+  std::vector<int32_t> waits = {};
+  bool signals = false;  // a launch of another lane waits for it, or the end of the step
 
   double flops() const { return cost.flops * candidate.work; }  // that the kernel computes
 };
@@ -93,6 +99,10 @@ struct Program {                        // What a device runs for one step.
   std::vector<Port> inputs;             // in the graph's order
   std::vector<Port> outputs;            // in the graph's order
   MemoryReport memory;                  // of this Program
+  bool begin_signals = false;           // some launch waits for kStepBegin
+  // Launches of other lanes that the compute lane waits for before the final copies: then all lanes are done.
+  std::vector<int32_t> end_waits = {};
+  bool has_lanes() const;  // some launch runs on another lane than compute
 };
 
 // What a Program does more than once.

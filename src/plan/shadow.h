@@ -1,10 +1,11 @@
-// For tests: a picture of the arena that shows whether every value stays until its last reader, and a table of kernels
-// without workspace.
+// For tests: a picture of the arena that shows whether every value stays until its last reader, a table of kernels
+// without workspace, and tables whose ops run on other lanes.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -28,6 +29,16 @@ inline KernelTable plain_table(const std::set<std::string>& without = {}) {
   return KernelTable(rows);
 }
 
+inline KernelTable with_lanes(const KernelTable& table, const std::map<std::string, Lane>& lanes) {
+  std::vector<KernelTable::Row> rows;
+  for (const std::string& op : table.ops())
+    for (KernelTable::Row r : table.candidates(op)) {
+      if (const auto lane = lanes.find(op); lane != lanes.end()) r.candidate.lane = lane->second;
+      rows.push_back(r);
+    }
+  return KernelTable(rows);
+}
+
 // Runs a Program on a picture of the arena, in which every cell holds the number of the value that was written there
 // last, and demands that every read finds its value.
 class Shadow {
@@ -42,11 +53,17 @@ class Shadow {
   }
 
   void run() {
+    std::vector<size_t> order;
+    for (size_t i = 0; i < p_.launches.size(); ++i) order.push_back(i);
+    run(order);
+  }
+
+  void run(const std::vector<size_t>& order) {
     for (size_t i = 0; i < p_.inputs.size(); ++i) {
       expect(p_.inputs[i].buffer, kNothing, "input");
       write(p_.inputs[i].buffer, p_.graph.inputs[i].value);
     }
-    for (const Launch& l : p_.launches) launch(l);
+    for (size_t i : order) launch(p_.launches[i]);
     for (const FinalCopy& c : p_.final_copies) {
       ASSERT_EQ(c.dst.bytes, c.src.bytes);
       const std::vector<ValueId> from = read(c.src);

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <thread>
 
-#include "backend/traced_device.h"
 #include "base/checked.h"
 #include "base/stopwatch.h"
 #include "base/thread_pool.h"
@@ -124,6 +123,7 @@ struct Executor::Bound {
   std::vector<Read> reads;
   std::unique_ptr<Recording> recording;  // of work(), where the device records
   std::vector<int32_t> labels;           // of the kernels in the Trace, where there is one
+  bool has_lanes = false;                // several
 };
 
 Executor::Executor(ProgramSet set, std::unique_ptr<Device> device, const ExecutorOptions& o)
@@ -193,11 +193,17 @@ Executor::Executor(ProgramSet set, std::unique_ptr<Device> device, const Executo
         bound->labels.push_back(
             trace->label({std::string(l.candidate.name), "kernel", l.flops(), l.cost.bytes_read + l.cost.bytes_written,
                           l.node.origin.empty() ? std::string(l.node.op->name())
-                                                : fmt::format("{} {}", l.node.op->name(), l.node.origin)}));
+                                                : fmt::format("{} {}", l.node.op->name(), l.node.origin),
+                          l.lane == Lane::compute ? "" : std::string(to_string(l.lane))}));
+    bound->has_lanes = p.has_lanes();
     bound_.push_back(std::move(bound));
   }
   for (const auto& bound : bound_)
     for (const auto& kernel : bound->kernels) kernel->prepare();
+  std::vector<BoundLaunches> all;
+  for (size_t i = 0; i < bound_.size(); ++i)
+    all.push_back({&set_.programs[i], &bound_[i]->kernels, &bound_[i]->labels});
+  lanes_ = make_lane_runner(*device_, std::move(all));
   for (size_t i = 0; i < bound_.size(); ++i)
     bound_[i]->recording = device_->record(set_.programs[i].name, [&](Stream& s) { work(i, s); });
   flush_denormals();
@@ -209,6 +215,7 @@ Executor::~Executor() {
   } catch (const Error&) {
     // A lost device has nothing under way.
   }
+  lanes_.reset();  // runs kernels
   bound_.clear();  // kernels refer to the device
 }
 
@@ -267,22 +274,12 @@ int64_t Executor::run(size_t program, int slot) {
 
 void Executor::work(size_t program, Stream& compute) {
   const Bound& b = *bound_[program];
-  Trace* const trace = is_traced() && !b.labels.empty() ? Trace::of_process() : nullptr;
-  // Queues that do not know their times are waited for after each kernel.
-  const bool by_itself = trace && dynamic_cast<TracedDevice*>(device_.get());
-  for (size_t i = 0; i < b.kernels.size(); ++i) {
-    if (!trace) {
-      b.kernels[i]->run(compute);
-      continue;
-    }
-    trace->set_current(b.labels[i]);
-    const int64_t begin = Trace::now();
-    b.kernels[i]->run(compute);
-    if (by_itself) continue;
-    compute.synchronize();
-    trace->add(trace->thread_lane("main thread"), b.labels[i], begin, Trace::now());
+  if (b.has_lanes) {
+    lanes_->run(program);
+  } else {
+    TracedLaunches traced(*device_, b.labels);
+    for (size_t i = 0; i < b.kernels.size(); ++i) traced.run(*b.kernels[i], i, compute);
   }
-  if (trace) trace->set_current(0);
   for (const FinalCopy& c : set_.programs[program].final_copies) compute.copy(c.dst, c.src);
 }
 
@@ -384,10 +381,11 @@ std::vector<double> Executor::profile(size_t program, int slot) {
   std::vector<double> seconds;
   take_inputs(program, slot);
   compute.synchronize();
-  for (const auto& kernel : b.kernels) {
+  for (size_t i = 0; i < b.kernels.size(); ++i) {
+    Stream& stream = device_->stream(set_.programs[program].launches[i].lane);
     const Stopwatch start;
-    kernel->run(compute);
-    compute.synchronize();
+    b.kernels[i]->run(stream);
+    stream.synchronize();
     seconds.push_back(start.seconds());
   }
   for (const FinalCopy& c : set_.programs[program].final_copies) compute.copy(c.dst, c.src);

@@ -3,6 +3,9 @@
 //
 // A batch travels: loader -> host slot -> (transfer lane) device slot -> (compute lane) inputs of the Program. Devices
 // that share the host's memory skip the device slot. stage(n + 1) may be called while step n computes.
+//
+// Launches run on the lanes that the plan gave them (run/lane_runner.h); a step is done when all lanes are. Programs
+// with the compute lane alone have no events and no threads for that.
 #pragma once
 
 #include <functional>
@@ -14,6 +17,7 @@
 
 #include "backend/backend.h"
 #include "plan/program.h"
+#include "run/lane_runner.h"
 
 namespace lathe {
 
@@ -75,7 +79,7 @@ class Executor {  // Runs Programs on a device.
   using Reorder = std::function<void(size_t i, std::span<const std::byte> src, std::span<std::byte> dst)>;
   const std::vector<std::span<const std::byte>>& take_snapshot(const Reorder& reorder = {});  // see above
 
-  // Seconds per launch, each waited for: for profiles, not for training (waiting costs speed).
+  // Seconds per launch, one after the other and each waited for: for profiles, not for training (waiting costs speed).
   std::vector<double> profile(size_t program, int slot);
 
   Device& device() { return *device_; }  // that it runs on
@@ -87,7 +91,7 @@ class Executor {  // Runs Programs on a device.
   };
   const Port& state_port(std::string_view name) const;
   void take_inputs(size_t program, int slot);
-  void work(size_t program, Stream&);  // of a step, once its inputs are in place: kernels and copies
+  void work(size_t program, Stream& compute);  // of a step, once its inputs are in place: kernels and copies
   size_t place_of(int64_t run) const { return static_cast<size_t>(run) % done_.size(); }
   void pause_until(Event&);
   Event& done_of(int64_t run) { return *done_[place_of(run)]; }
@@ -105,6 +109,7 @@ class Executor {  // Runs Programs on a device.
   std::byte* snapshot_scratch_ = nullptr;  // the largest tensor fits
   std::vector<std::span<const std::byte>> snapshot_views_;
   std::vector<std::unique_ptr<Bound>> bound_;
+  std::unique_ptr<LaneRunner> lanes_;          // null: no Program has several
   std::vector<std::unique_ptr<Event>> moved_;  // of each host slot
   std::unique_ptr<Event> consumed_[2];
   std::vector<std::unique_ptr<Event>> done_;  // of the last runs

@@ -1,4 +1,4 @@
-// The driver's entry points, except modules and launches.
+// The driver's entry points, except modules and launches, captures and graphs.
 #include <fmt/format.h>
 #include <sys/mman.h>
 
@@ -319,83 +319,6 @@ int sim_cuStreamSynchronize(StreamHandle stream) {
   wait_until(s.free_at);
   return host_waits(s.clock);
 }
-int sim_cuStreamWaitEvent(StreamHandle stream, EventHandle event, unsigned) {
-  if (state().lost) return state().lost;
-  const Lock lock(state().mutex);
-  if (!is_live(stream) || !is_live(event))
-    return report(kErrorInvalidHandle, "cuStreamWaitEvent: no such stream or event");
-  auto& s = of<SimStream>(stream);
-  auto& e = of<SimEvent>(event);
-  if (s.capturing != e.captured && e.recorded) {
-    if (s.capturing) s.invalidated = true;
-    return report(kErrorStreamCaptureIsolation, "cuStreamWaitEvent across the border of a capture");
-  }
-  ++state().counters.events_waited;
-  if (e.recorded) {
-    join(s.clock, e.clock);
-    s.free_at = std::max(s.free_at, e.time);
-  }
-  return kSuccess;
-}
-
-int sim_cuStreamBeginCapture_v2(StreamHandle stream, int) {
-  const Lock lock(state().mutex);
-  if (!is_live(stream)) return report(kErrorInvalidHandle, "cuStreamBeginCapture: no such stream");
-  auto& s = of<SimStream>(stream);
-  if (s.capturing) return report(kErrorStreamCaptureUnmatched, "cuStreamBeginCapture: the stream is being captured");
-  s.capturing = true;
-  s.invalidated = false;
-  s.captured.clear();
-  ++state().capturing;
-  return kSuccess;
-}
-int sim_cuStreamEndCapture(StreamHandle stream, GraphHandle* graph) {
-  const Lock lock(state().mutex);
-  *graph = nullptr;
-  if (!is_live(stream) || !of<SimStream>(stream).capturing)
-    return report(kErrorStreamCaptureUnmatched, "cuStreamEndCapture: the stream is not being captured");
-  auto& s = of<SimStream>(stream);
-  s.capturing = false;
-  --state().capturing;
-  if (s.invalidated) return kErrorStreamCaptureInvalidated;
-  auto made = std::make_unique<SimGraph>();
-  made->operations = std::move(s.captured);
-  state().handles.insert(made.get());
-  *graph = reinterpret_cast<GraphHandle>(made.release());
-  return kSuccess;
-}
-int sim_cuGraphInstantiateWithFlags(GraphExec* exec, GraphHandle graph, unsigned long long) {
-  const Lock lock(state().mutex);
-  if (!is_live(graph)) return report(kErrorInvalidHandle, "cuGraphInstantiate: no such graph");
-  trace_call("make", "cuGraphInstantiate");
-  auto made = std::make_unique<SimGraph>(of<SimGraph>(graph));
-  state().handles.insert(made.get());
-  *exec = reinterpret_cast<GraphExec>(made.release());
-  return kSuccess;
-}
-int sim_cuGraphLaunch(GraphExec exec, StreamHandle stream) {
-  if (state().lost) return state().lost;
-  const Lock lock(state().mutex);
-  if (!is_live(exec) || !is_live(stream)) return report(kErrorInvalidHandle, "cuGraphLaunch: no such graph or stream");
-  if (!in_context()) return report(kErrorInvalidContext, "cuGraphLaunch: the thread has no context");
-  ++state().counters.graph_launches;
-  auto& s = of<SimStream>(stream);
-  const double begin = std::max(s.free_at, card_time());
-  for (const Operation& o : of<SimGraph>(exec).operations)
-    if (const int status = run_now(s, o); status != kSuccess) return status;
-  trace_span("graph", s.id, begin, s.free_at);
-  return kSuccess;
-}
-static int destroy_graph(void* handle) {
-  const Lock lock(state().mutex);
-  if (!is_live(handle)) return report(kErrorInvalidHandle, "no such graph to destroy");
-  state().handles.erase(handle);
-  const std::unique_ptr<SimGraph> owned(static_cast<SimGraph*>(handle));
-  return kSuccess;
-}
-int sim_cuGraphExecDestroy(GraphExec exec) { return destroy_graph(exec); }
-int sim_cuGraphDestroy(GraphHandle graph) { return destroy_graph(graph); }
-
 int sim_cuEventCreate(EventHandle* event, unsigned flags) {
   const Lock lock(state().mutex);
   if (!in_context()) return kErrorInvalidContext;
@@ -415,6 +338,7 @@ int sim_cuEventRecord(EventHandle event, StreamHandle stream) {
   join(s.clock, state().host);
   e.recorded = true;
   e.captured = s.capturing;
+  if (s.capturing) record_captured(s, e);
   e.asked = false;
   e.clock = s.clock;
   e.time = std::max(s.free_at, card_time());

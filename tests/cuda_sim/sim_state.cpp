@@ -222,7 +222,7 @@ int submit(cuda::StreamHandle handle, Operation o) {
   auto& stream = *reinterpret_cast<SimStream*>(handle);
   if (!stream.capturing) return run_now(stream, o);
   if (stream.invalidated) return cuda::kErrorStreamCaptureInvalidated;
-  stream.captured.push_back(std::move(o));
+  add_captured(stream, std::move(o));
   return cuda::kSuccess;
 }
 

@@ -50,23 +50,45 @@ struct Operation {
   double seconds = 1e-6;  // that it takes on the card
 };
 
+struct Capture;
+
 struct SimStream {
   int id = 0;
   Clock clock{};
   bool capturing = false, invalidated = false;
-  std::vector<Operation> captured;
+  std::shared_ptr<Capture> capture;  // that it is a branch of
+  size_t branch = 0;
   double free_at = 0;  // seconds of card_time(): when all that it was given is done
 };
 
 struct SimEvent {
   Clock clock{};
   bool recorded = false, captured = false, timing = false;
-  bool asked = false;  // since it was recorded
-  double time = 0;     // seconds of card_time(): when it is reached
+  bool asked = false;              // since it was recorded
+  double time = 0;                 // seconds of card_time(): when it is reached
+  std::weak_ptr<Capture> capture;  // where it was recorded
+  size_t number = 0;               // of the capture's events
+};
+
+// What a branch of a capture was given: an operation, or an event to record or to wait for.
+struct CapturedStep {
+  enum class Kind { operation, record, wait } kind = Kind::operation;
+  size_t branch = 0;
+  Operation operation = {};
+  size_t event = 0;
+};
+
+// Branch 0 is the stream that the capture began on; streams that wait for an event of it become branches.
+struct Capture {
+  std::vector<SimStream*> branches;
+  std::vector<Clock> clocks;  // by branch: steps of each branch that are before its next one
+  std::vector<Clock> events;  // by event: the same
+  std::vector<CapturedStep> steps;
 };
 
 struct SimGraph {
-  std::vector<Operation> operations;
+  std::vector<CapturedStep> steps;
+  size_t branches = 1, events = 0;
 };
 
 // A copy to the host that the host has not waited for, or one from pinned memory that may still be reading.
@@ -139,6 +161,8 @@ int check_range(const std::string& what, Address, size_t bytes);
 // Runs the operation on the stream, or keeps it when the stream is being captured. `handle` must be live.
 int submit(cuda::StreamHandle handle, Operation);
 int run_now(SimStream&, const Operation&);
+void add_captured(SimStream&, Operation);  // of a stream that is being captured
+void record_captured(SimStream&, SimEvent&);
 int host_waits(const Clock&);  // the host has waited for all before this clock: delivers copies, checks sources
 // For calls that a capture forbids: invalidates captures of this process; kSuccess when there are none.
 int forbid_in_capture(const char* call);

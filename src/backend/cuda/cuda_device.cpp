@@ -177,11 +177,13 @@ CudaDevice::~CudaDevice() {
   api_.cuCtxSetCurrent(context_);
   api_.cuStreamSynchronize(compute_->handle());
   api_.cuStreamSynchronize(transfer_->handle());
+  if (communication_) api_.cuStreamSynchronize(communication_->handle());
   if (cublaslt_) api_.cublasLtDestroy(cublaslt_);
   if (cudnn_) api_.cudnnDestroy(cudnn_);
   library_.reset();
   compute_.reset();
   transfer_.reset();
+  communication_.reset();
   for (const cuda::Address a : segments_) api_.cuMemFree_v2(a);
   for (void* p : staging_) api_.cuMemFreeHost(p);
   api_.cuDevicePrimaryCtxRelease_v2(id_);
@@ -195,6 +197,15 @@ void CudaDevice::check(int status, const char* call) const {
   if (status == cuda::kSuccess) return;
   throw DriverError(fmt::format("{}: {}{}", label_, cuda::driver_failure(api_, status, call),
                                 running_ ? fmt::format("; Program \"{}\" was running", *running_) : ""));
+}
+
+Stream& CudaDevice::stream(Lane lane) {
+  if (lane != Lane::communication) return lane == Lane::compute ? *compute_ : *transfer_;
+  if (!communication_) {
+    enter();
+    communication_ = std::make_unique<CudaStream>(*this);
+  }
+  return *communication_;
 }
 
 int64_t CudaDevice::free_memory() {

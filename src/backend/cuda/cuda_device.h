@@ -73,7 +73,7 @@ class CudaDevice final : public Device {
   const Target& target() const override { return target_; }
   int64_t free_memory() override;
   void allocate(std::span<const int64_t> segment_bytes) override;
-  Stream& stream(Lane lane) override { return lane == Lane::compute ? *compute_ : *transfer_; }
+  Stream& stream(Lane lane) override;
   std::unique_ptr<Event> make_event() override;
   std::byte* allocate_staging(int64_t bytes) override;
   std::unique_ptr<Recording> record(const std::string& name, const std::function<void(Stream&)>& body) override;
@@ -110,7 +110,7 @@ class CudaDevice final : public Device {
   const std::string* running_ = nullptr;
   cuda::Context context_ = nullptr;
   std::unique_ptr<CudaLibrary> library_;
-  std::unique_ptr<CudaStream> compute_, transfer_;
+  std::unique_ptr<CudaStream> compute_, transfer_, communication_;  // the last one from its first use on
   std::vector<cuda::Address> segments_;
   std::vector<int64_t> segment_bytes_;
   std::vector<void*> staging_;

@@ -228,6 +228,7 @@ void OpenClStream::synchronize() {
 OpenClDevice::OpenClDevice(const OpenClDeviceOptions& options, Target target)
     : id_(find_device(options.index)),
       target_(std::move(target)),
+      trace_(options.trace),
       trace_file_(options.trace_file),
       context_(make_context(id_)),
       limits_(opencl_limits(id_.device)),
@@ -248,6 +249,7 @@ OpenClDevice::OpenClDevice(const OpenClDeviceOptions& options, Target target)
 OpenClDevice::~OpenClDevice() {
   const OpenClApi& cl = opencl_api();
   cl.clFinish(compute_.queue());
+  if (communication_) cl.clFinish(communication_->queue());
   library_.keep();
   for (const Staging& s : staging_)
     cl.clEnqueueUnmapMemObject(transfer_.queue(), s.buffer.get(), s.mapped, 0, nullptr, nullptr);
@@ -269,8 +271,7 @@ void OpenClDevice::write_trace() const {
     for (const OpenClSpan& s : spans()) {
       const std::string line = fmt::format(
           "{}{{\"ph\": \"X\", \"pid\": 0, \"tid\": \"{}\", \"name\": \"{}\", \"ts\": {:.3f}, \"dur\": {:.3f}}}", before,
-          s.lane == Lane::compute ? "compute" : "transfer", s.what, static_cast<double>(s.start) * 1e-3,
-          static_cast<double>(s.end - s.start) * 1e-3);
+          to_string(s.lane), s.what, static_cast<double>(s.start) * 1e-3, static_cast<double>(s.end - s.start) * 1e-3);
       std::fputs(line.c_str(), file);
       before = ",\n";
     }
@@ -287,14 +288,15 @@ void OpenClDevice::add_spans(Trace& trace) {
   // The host's clock and the device's differ by the least that a command seemed to need to get into the queue.
   int64_t ahead = std::numeric_limits<int64_t>::max();
   for (const OpenClSpan& s : all) ahead = std::min(ahead, s.given_at - static_cast<int64_t>(s.queued));
-  const int32_t lanes[] = {trace.lane("compute queue"), trace.lane("transfer queue")};
+  const int32_t lanes[] = {trace.lane("compute queue"), trace.lane("transfer queue"),
+                           communication_ ? trace.lane("communication queue") : 0};
   // Several launches of one node follow each other in its queue.
   const auto same_node = [&](size_t a, size_t b) {
     return b < all.size() && all[a].label > 0 && all[a].label == all[b].label && all[a].lane == all[b].lane;
   };
   for (size_t i = 0; i < all.size(); ++i) {
     const OpenClSpan& s = all[i];
-    trace.add(lanes[s.lane == Lane::compute ? 0 : 1],
+    trace.add(lanes[static_cast<size_t>(s.lane)],
               s.label > 0 ? s.label : trace.label(s.what.c_str(), s.what.starts_with("copy") ? "copy" : "kernel"),
               static_cast<int64_t>(s.start) + ahead, static_cast<int64_t>(s.end) + ahead,
               same_node(i, i + 1) || (i > 0 && same_node(i - 1, i)));
@@ -328,6 +330,12 @@ void OpenClDevice::allocate(std::span<const int64_t> segment_bytes) {
   }
 }
 
+Stream& OpenClDevice::stream(Lane lane) {
+  if (lane != Lane::communication) return lane == Lane::compute ? compute_ : transfer_;
+  if (!communication_) communication_ = std::make_unique<OpenClStream>(*this, lane, context_.get(), id_.device, trace_);
+  return *communication_;
+}
+
 std::byte* OpenClDevice::allocate_staging(int64_t bytes) {
   const OpenClApi& cl = opencl_api();
   const size_t size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
@@ -355,7 +363,8 @@ std::byte* OpenClDevice::allocate_staging(int64_t bytes) {
 
 std::vector<OpenClSpan> OpenClDevice::spans() const {
   std::vector<OpenClSpan> all;
-  for (const OpenClStream* s : {&compute_, &transfer_}) s->append_spans(all);
+  for (const OpenClStream* s : {&compute_, &transfer_, static_cast<const OpenClStream*>(communication_.get())})
+    if (s) s->append_spans(all);
   return all;
 }
 

@@ -1,5 +1,5 @@
-// A device of the opencl backend: context, two in-order queues (compute and transfer), the arena as cl_mem segments,
-// staging in pinned host memory.
+// A device of the opencl backend: context, an in-order queue per lane, the arena as cl_mem segments, staging in pinned
+// host memory.
 #pragma once
 
 #include <memory>
@@ -81,7 +81,7 @@ class OpenClDevice final : public Device, public TracedDevice {
 
   const Target& target() const override { return target_; }
   void allocate(std::span<const int64_t> segment_bytes) override;
-  Stream& stream(Lane lane) override { return lane == Lane::compute ? compute_ : transfer_; }
+  Stream& stream(Lane lane) override;
   std::unique_ptr<Event> make_event() override { return std::make_unique<OpenClEvent>(); }
   std::byte* allocate_staging(int64_t bytes) override;
 
@@ -89,7 +89,7 @@ class OpenClDevice final : public Device, public TracedDevice {
   LaunchStyle style() const { return tiles_.style; }
   const ProductTiles& tiles() const { return tiles_; }
   void add_spans(Trace&) override;
-  std::vector<OpenClSpan> spans() const;  // when traced and both streams have been waited for
+  std::vector<OpenClSpan> spans() const;  // when traced and all streams have been waited for
   const OpenClLimits& limits() const { return limits_; }
   cl_device_id id() const { return id_.device; }
   cl_mem segment(const Buffer&) const;  // InternalError when the buffer does not lie within the arena
@@ -102,12 +102,14 @@ class OpenClDevice final : public Device, public TracedDevice {
 
   OpenClDeviceId id_;
   Target target_;
+  bool trace_;  // keep the times of all commands
   std::string trace_file_;
   ClContext context_;
   OpenClLimits limits_;
   ProductTiles tiles_;
   KernelLibrary library_;
   OpenClStream compute_, transfer_;
+  std::unique_ptr<OpenClStream> communication_;  // from its first use on
   std::vector<ClBuffer> segments_;
   std::vector<int64_t> segment_bytes_;
   struct Staging {
