@@ -12,17 +12,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/schema.h"
 #include "base/shape.h"
 #include "nn/families/layer_spec.h"
 
 namespace lathe {
-
-using Doubles = std::vector<double>;  // lists in recipes
-
-struct ByteSize {     // A size in memory, "512MiB" in recipes.
-  int64_t bytes = 0;  // in all
-  friend bool operator==(const ByteSize&, const ByteSize&) = default;
-};
 
 // Member names are the keys of the file.
 struct DeviceRecipe {

@@ -15,7 +15,8 @@ void check_key(const RecipeKey& key, RecipeOrigin origin, Recipe& recipe, Recipe
   const RecipeField field = key.field(recipe);
   if (const auto* text = std::get_if<std::string*>(&field)) {
     static constexpr std::string_view kDevices[] = {"auto", "cpu", "ref", "opencl", "cuda"};
-    const auto words = key.path == "device.name" ? std::span<const std::string_view>(kDevices) : key.allowed.choices;
+    const auto words = key.path == "device.name" ? std::span<const std::string_view>(kDevices)
+                                                 : std::span<const std::string_view>(key.allowed.choices);
     if (const auto word = did_you_mean(**text, words)) hint = fmt::format("; did you mean \"{}\"?", *word);
   }
   errors.add(origin, path, fmt::format("expected {}, got {}{}", allowed_text(key), shown(bad->got), hint));

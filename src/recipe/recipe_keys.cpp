@@ -46,16 +46,9 @@ bool is_name(std::string_view text) {
 
 bool is_path(std::string_view text) { return text.size() <= 4096 && text.find('\0') == text.npos; }
 
-constexpr Allowed range(double min, double max) { return {.min = min, .max = max}; }
-constexpr Allowed below(double min, double max) { return {.min = min, .max = max, .below_max = true}; }
-constexpr Allowed above(double min, double max) { return {.min = min, .max = max, .above_min = true}; }
-constexpr Allowed count(double min) { return range(min, kMaxCount); }
-constexpr Allowed one_of(std::span<const std::string_view> choices) { return {.choices = choices}; }
-constexpr Allowed list(Allowed item, size_t min_items, size_t max_items) {
-  item.min_items = min_items;
-  item.max_items = max_items;
-  return item;
-}
+using allow::above, allow::below, allow::list, allow::range;
+Allowed count(double min) { return range(min, kMaxCount); }
+Allowed one_of(std::span<const std::string_view> words) { return allow::one_of({words.begin(), words.end()}); }
 
 // The path of a key is the path of its member.
 #define KEY(member) #member, [](Recipe & r) -> RecipeField { return &r.member; }
@@ -175,7 +168,7 @@ constexpr KeyUse kByEpochs{[](const Recipe& r) { return r.train.steps == 0; }, "
 constexpr KeyUse kInF16{[](const Recipe& r) { return r.train.precision == "f16"; }, "train.precision = \"f16\""};
 constexpr KeyUse kSkipping{[](const Recipe& r) { return r.train.on_nan == "skip"; }, "train.on_nan = \"skip\""};
 
-constexpr RecipeKey kKeys[] = {
+const RecipeKey kKeys[] = {
     {KEY(name),
      kFree,
      kHow,

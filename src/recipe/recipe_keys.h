@@ -20,17 +20,6 @@ namespace lathe {
 using RecipeField =
     std::variant<bool*, int64_t*, double*, std::string*, Ints*, Doubles*, ByteSize*, LayersRecipe*, Groups*>;
 
-// What a value may be. For lists the range holds for each item.
-struct Allowed {
-  double min = -std::numeric_limits<double>::infinity();
-  double max = std::numeric_limits<double>::infinity();
-  bool above_min = false, below_max = false;  // the bound itself is excluded
-  size_t min_items = 0, max_items = std::numeric_limits<size_t>::max();
-  std::span<const std::string_view> choices{};
-  bool (*matches)(std::string_view) = nullptr;  // for strings that are no fixed choice
-  std::string_view pattern{};                   // what `matches` wants, in words
-};
-
 // When a key has an effect at all; a key that cannot have one is not accepted in silence.
 struct KeyUse {
   bool (*used)(const Recipe&) = nullptr;  // null: always
@@ -62,16 +51,7 @@ std::string type_name(const RecipeKey& key);                         // "integer
 std::string allowed_text(const RecipeKey& key);                      // "an integer from 1 to 10"
 std::string value_text(const RecipeKey& key, const Recipe& recipe);  // as TOML
 
-// What is wrong with the value as it stands, as `got`, or nothing. For lists `item` is the index of the culprit.
-struct BadValue {
-  std::string got;
-  std::optional<size_t> item;
-};
-std::optional<BadValue> check_value(const RecipeKey& key, const Recipe& recipe);
-
-std::string quote_toml(std::string_view text);  // a TOML basic string
-std::string number_text(double value);          // shortest TOML float that reads back equal
-std::string size_text(ByteSize size);           // "512MiB"
+std::optional<BadValue> check_value(const RecipeKey& key, const Recipe& recipe);  // what is wrong, if anything
 
 // did_you_mean among the keys: typing errors anywhere in the path, or the right name in the wrong section.
 std::optional<std::string_view> did_you_mean_key(std::string_view path);
@@ -82,11 +62,6 @@ Task task_of(const Recipe& recipe);       // by data.target and train.loss
 int64_t outputs_of(const Recipe& recipe, int64_t classes);
 
 // Rules that join several keys. Calls fail(keys, message) for each broken one; the first key is the one to name.
-class RuleReport {
- public:
-  virtual ~RuleReport() = default;
-  virtual void fail(std::initializer_list<std::string_view> keys, const std::string& message) = 0;
-};
 void check_rules(const Recipe& recipe, RuleReport& report);
 // The rules that need the shape of the images (height, width, channels).
 void check_image_rules(const Recipe& recipe, const Ints& shape, RuleReport& report);

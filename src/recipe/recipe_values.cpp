@@ -13,8 +13,6 @@
 namespace lathe {
 namespace {
 
-constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-
 RecipeField field_of(const RecipeKey& key, const Recipe& recipe) {
   return key.field(const_cast<Recipe&>(recipe));  // only read through
 }
@@ -238,62 +236,6 @@ std::optional<BadValue> check_value(const RecipeKey& key, const Recipe& recipe) 
         return std::nullopt;
       },
       field_of(key, recipe));
-}
-
-std::string quote_toml(std::string_view text) {
-  std::string out = "\"";
-  for (char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\t') {
-      out += "\\t";
-    } else if (byte < 0x20 || byte == 0x7f) {
-      out += fmt::format("\\u{:04x}", byte);
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
-}
-
-std::string number_text(double value) {
-  std::string text = fmt::format("{}", value);
-  if (std::isfinite(value) && text.find_first_of(".e") == text.npos) text += ".0";
-  return text;
-}
-
-std::string size_text(ByteSize size) {
-  size_t unit = 0;
-  int64_t count = size.bytes;
-  while (count != 0 && count % 1024 == 0 && unit + 1 < std::size(kUnits)) {
-    count /= 1024;
-    ++unit;
-  }
-  return size.bytes == 0 ? "0" : fmt::format("{}{}", count, kUnits[unit]);
-}
-
-std::optional<ByteSize> parse_size(std::string_view text) {
-  double count = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count, std::chars_format::fixed);
-  if (error != std::errc() || !(count >= 0)) return std::nullopt;
-  std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
-  while (!unit.empty() && unit.front() == ' ') unit.remove_prefix(1);
-  double factor = 0;
-  if (unit.empty()) factor = 1;
-  for (size_t i = 0; i < std::size(kUnits); ++i) {
-    const double binary = std::ldexp(1.0, static_cast<int>(10 * i));
-    if (unit == kUnits[i] || (i > 0 && unit.size() == 1 && unit[0] == kUnits[i][0])) factor = binary;
-    if (i > 0 && unit.size() == 2 && unit[0] == kUnits[i][0] && unit[1] == 'B') {
-      factor = std::pow(1000.0, static_cast<double>(i));
-    }
-  }
-  const double bytes = count * factor;
-  if (factor == 0 || bytes > 9007199254740992.0 || bytes != std::floor(bytes)) return std::nullopt;
-  return ByteSize{static_cast<int64_t>(bytes)};
 }
 
 std::optional<std::string_view> did_you_mean(std::string_view wrong, std::span<const std::string_view> words) {
