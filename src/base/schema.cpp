@@ -156,6 +156,19 @@ bool operator==(const ParamSet& a, const ParamSet& b) {
          std::ranges::all_of(a.schema_->fields, [&](const Field& f) { return same_value(a.at(f), b.at(f)); });
 }
 
+bool copy_value(const ParamSet& from, std::string_view name, ParamSet& to) {
+  const Field *source = from.schema().find(name), *target = to.schema().find(name);
+  if (!source || !target) return false;
+  const FieldPtr value = from.at(*source);
+  return std::visit(
+      [&](auto* p) {
+        const auto* same = std::get_if<decltype(p)>(&value);
+        if (same) *p = **same;
+        return same != nullptr;
+      },
+      to.at(*target));
+}
+
 const TableType* find_type(const Allowed& allowed, const Schema& schema) {
   for (const TableType& t : allowed.tables())
     if (&t.schema() == &schema) return &t;

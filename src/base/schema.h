@@ -59,7 +59,8 @@ struct Allowed {
   double min = -std::numeric_limits<double>::infinity();                 // smallest number
   double max = std::numeric_limits<double>::infinity();                  // largest number
   bool above_min = false, below_max = false;                             // the bound itself is excluded
-  size_t min_items = 0, max_items = std::numeric_limits<size_t>::max();  // of lists
+  size_t min_items = 0;                                                  // of lists
+  size_t max_items = std::numeric_limits<size_t>::max();                 // of lists
   std::vector<std::string_view> choices{};                               // of strings
   bool (*matches)(std::string_view) = nullptr;                           // for strings that are no fixed choice
   std::string_view pattern{};                                            // what `matches` wants, in words
@@ -223,8 +224,8 @@ class ParamSet {
   bool is_used(const Field& f) const { return !f.used || f.used(data_.get()); }  // has an effect
   // UserError where there is no such field, or of another kind. The value is not checked.
   ParamSet& set(std::string_view name, const ParamValue&);
-  void reset(const Field&);  // to its default
-  friend bool operator==(const ParamSet& a, const ParamSet& b);
+  void reset(const Field&);                                      // to its default
+  friend bool operator==(const ParamSet& a, const ParamSet& b);  // same schema, same values
 
  private:
   void check_type(const std::type_info&) const;
@@ -232,6 +233,9 @@ class ParamSet {
   const Schema* schema_;
   std::shared_ptr<void> data_;  // never shared
 };
+
+// Gives a field of `to` the value that the field of that name has in `from`; false where there is none of its kind.
+bool copy_value(const ParamSet& from, std::string_view name, ParamSet& to);
 
 // A value of a field, and what is right and wrong with it.
 std::string type_name(FieldPtr);                                 // "integer", "list of numbers", ...
@@ -252,8 +256,11 @@ const TableType* find_type(const Allowed&, std::string_view);  // by its name; o
 // Receives what is wrong with settings that only fit together: the first key is the one to name.
 class RuleReport {
  public:
-  virtual ~RuleReport() = default;  // for implementations
-  virtual void fail(std::initializer_list<std::string_view> keys, const std::string& message) = 0;  // a broken rule
+  virtual ~RuleReport() = default;                                                              // for implementations
+  virtual void report(std::span<const std::string_view> keys, const std::string& message) = 0;  // a broken rule
+  void fail(std::initializer_list<std::string_view> keys, const std::string& message) {         // the same
+    report({keys.begin(), keys.size()}, message);
+  }
 };
 
 std::string quote_toml(std::string_view text);              // a TOML basic string

@@ -8,6 +8,7 @@
 
 // Numbers, shapes, errors.
 #include "base/error.h"
+#include "base/schema.h"
 #include "base/shape.h"
 #include "base/version.h"
 
@@ -77,6 +78,7 @@
 
 // Networks: layers, model families of one's own.
 #include "nn/families/model.h"
+#include "nn/layer_types/layer_type.h"
 #include "nn/layers.h"
 
 // Passes of one's own; gradients of ops checked.

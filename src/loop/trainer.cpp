@@ -52,7 +52,7 @@ class Trainer {
                          "expected evaluation data for train.patience or schedule.name = \"plateau\", got none");
     if (c_.has("eval")) evaluation_ = std::make_unique<Evaluation>(c_, *executor_, *dataset_.eval);
     terms_per_sample_ = c_.data.terms();
-    schedule_ = schedule_config(c_);
+    schedule_ = schedule_of(c_);
     if (options_.new_out) options_.out = io::make_new_dir(fs_, options_.out);
     files_.emplace(r, RunPlace{options_.out, options_.resume, options_.compile.passes}, progress_);
   }
@@ -396,7 +396,7 @@ class Trainer {
   std::optional<StepQueue> queue_;
   std::unique_ptr<Evaluation> evaluation_;
   std::optional<MetricsLog> log_;
-  ScheduleConfig schedule_;
+  ScheduleRun schedule_;
   int64_t terms_per_sample_ = 1;
 
   size_t whole_ = 0, tail_ = 0;
