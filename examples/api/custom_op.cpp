@@ -21,14 +21,24 @@ const OpDef squareplus_op = make_op<Squareplus>();
 
 Value squareplus(Value x) { return x.builder().add1(squareplus_op, {&x, 1}, NoParams{}); }
 
-// A model family around it, which recipes can then name.
-Value build(Net& net, const ModelConfig& c, Value x) {
-  const Value rows = reshape(x, {x.dim(0), x.shape().numel() / x.dim(0)});
-  return linear(net, "out", squareplus(linear(net, "in", rows, c.hidden[0])), c.classes);
-}
+// A model family around it, which recipes can then name; the fields of its parameters are keys of [model].
+struct SquareplusNet {
+  struct Params {
+    int64_t units = 16;
+    template <class F>
+    static void fields(F&& f) {
+      f("units", &Params::units, allow::range(1, 1024), "width of the hidden layer");
+    }
+  };
+  static constexpr FamilyInfo info{.name = "squareplus_net", .doc = "two layers with squareplus between"};
+  static Value build(Net& net, const Params& p, const ModelInputs& in, Value x) {
+    const Value rows = reshape(x, {x.dim(0), x.shape().numel() / x.dim(0)});
+    return linear(net, "out", squareplus(linear(net, "in", rows, p.units)), in.classes);
+  }
+};
 
 constexpr const char* kRecipe = R"(
-  model = { family = "squareplus_net", hidden = [32] }
+  model = { family = "squareplus_net", units = 32 }
   data.validation = 0.2
   optimizer = { name = "adam", lr = 0.02 }
   train = { epochs = 30, batch_size = 50 }
@@ -36,7 +46,7 @@ constexpr const char* kRecipe = R"(
 
 int main(int argc, char** argv) try {
   register_op(squareplus_op);
-  register_family({"squareplus_net", "two layers with squareplus between", InputForm::image, build});
+  register_family(make_family<SquareplusNet>());
   const GradientCheck check = check_gradient(squareplus_op, Squareplus::samples()[0]);
   std::printf("gradient: relative error %.1e, %s\n", check.error, check.ok() ? "ok" : "WRONG");
 

@@ -18,31 +18,21 @@
 namespace lathe {
 namespace {
 
-StepConfig image_config(const char* family) {
+StepConfig image_config(ModelConfig model) {
   StepConfig c;
-  c.model.family = family;
-  c.model.batch_norm = false;
-  c.model.channels = {32, 64};
+  c.model = std::move(model);
   c.optimizer = {.name = "sgd", .momentum = 0.9};
   return c;
 }
 
 StepConfig resnet_config(int64_t depth, const char* stem, int64_t classes) {
-  StepConfig c = image_config("resnet");
-  c.model.depth = depth;
-  c.model.stem = stem;
-  c.model.classes = classes;
-  return c;
+  return image_config(ModelConfig("resnet", {{"depth", depth}, {"stem", stem}}, {.classes = classes}));
 }
 
 StepConfig gpt_config(int64_t vocab, int64_t positions, int64_t width, int64_t heads, int64_t layers) {
   StepConfig c;
-  c.model.family = "gpt";
-  c.model.classes = vocab;
-  c.model.sequence = positions;
-  c.model.width = width;
-  c.model.heads = heads;
-  c.model.layers = layers;
+  c.model = ModelConfig("gpt", {{"sequence", positions}, {"width", width}, {"heads", heads}, {"layers", layers}},
+                        {.classes = vocab});
   c.optimizer = {.name = "adamw", .weight_decay = 0.01};
   return c;
 }
@@ -85,10 +75,15 @@ PassContext workload_context(const Target& target) {
 
 const std::vector<Workload>& workloads() {
   static const std::vector<Workload> list{
-      {"mlp", "784-512-512-10, batch 128, SGD with momentum", image_config("mlp"), {DType::u8, {28, 28, 1}}, 128, 200},
+      {"mlp",
+       "784-512-512-10, batch 128, SGD with momentum",
+       image_config(ModelConfig("mlp")),
+       {DType::u8, {28, 28, 1}},
+       128,
+       200},
       {"cnn",
        "conv32-conv64-fc128 on 28x28, batch 128, SGD with momentum",
-       image_config("cnn"),
+       image_config(ModelConfig("cnn", {{"batch_norm", false}})),
        {DType::u8, {28, 28, 1}},
        128,
        40},

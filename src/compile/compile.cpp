@@ -44,70 +44,15 @@ TrainSchedule train_schedule(const Recipe& r, int64_t samples) {
   return s;
 }
 
-namespace {
-
-Loss loss_of(std::string_view name) {
-  const LossRule* rule = find_loss(name);
-  return rule ? rule->loss : Loss::own;
-}
-
-}  // namespace
-
 StepConfig step_config(const Recipe& r, const DataSpec& data) {
   StepConfig c;
   c.task = task_of(r);
-  c.model = {.family = r.model.family,
-             .classes = outputs_of(r, data.classes),
-             .hidden = r.model.hidden,
-             .channels = r.model.channels,
-             .dense = r.model.dense,
-             .dropout = r.model.dropout,
-             .batch_norm = r.model.batch_norm,
-             .activation = r.model.activation,
-             .layers = r.model.layers.count,
-             .layer_list = r.model.layers.list,
-             .heads = r.model.heads,
-             .width = r.model.width,
-             .sequence = r.model.sequence,
-             .tokens = r.model.tokens,
-             .padding = r.model.padding,
-             .vocab = r.model.vocab,
-             .depth = r.model.depth,
-             .stem = r.model.stem,
-             .zero_init = r.model.zero_init,
-             .scale = r.model.scale,
-             .variant = r.model.variant,
-             .patch = r.model.patch,
-             .pool = r.model.pool,
-             .cell = r.model.cell,
-             .feed_forward = r.model.feed_forward,
-             .norm = r.model.norm,
-             .positions = r.model.positions,
-             .rotary_base = r.model.rotary_base,
-             .mlp = r.model.mlp,
-             .kv_heads = r.model.kv_heads,
-             .bias = r.model.bias,
-             .tied = r.model.tied,
-             .pixels = c.task == Task::segment || c.task == Task::restore,
-             .mean = r.data.normalize.mean,
-             .std = r.data.normalize.std};
-  c.optimizer = {.name = r.optimizer.name,
-                 .momentum = r.optimizer.momentum,
-                 .nesterov = r.optimizer.nesterov,
-                 .beta1 = r.optimizer.beta1,
-                 .beta2 = r.optimizer.beta2,
-                 .eps = r.optimizer.eps,
-                 .weight_decay = r.optimizer.weight_decay,
-                 .centered = r.optimizer.centered,
-                 .decay_rate = r.optimizer.decay_rate,
-                 .trust = r.optimizer.trust};
-  for (const GroupRecipe& g : r.optimizer.groups)
-    c.optimizer.groups.push_back({g.match, g.lr_scale, g.weight_decay, g.frozen});
-  c.loss = loss_of(r.train.loss);
-  c.focal_gamma = r.train.focal_gamma;
-  c.huber_delta = r.train.huber_delta;
-  c.margin = r.train.margin;
-  c.label_smoothing = r.train.label_smoothing;
+  c.model = ModelConfig(r.model, {.classes = outputs_of(r, data.classes),
+                                  .pixels = c.task == Task::segment || c.task == Task::restore,
+                                  .mean = r.data.normalize.mean,
+                                  .std = r.data.normalize.std});
+  c.optimizer = r.optimizer;
+  c.loss = r.train.loss;
   return c;
 }
 
@@ -131,10 +76,7 @@ data::LoaderConfig loader_config(const Recipe& r) {
   data::LoaderConfig l;
   l.seed = static_cast<uint64_t>(r.seed);
   l.batch = r.train.batch_size;
-  l.augment = {.flip = r.data.augment.flip,
-               .crop = r.data.augment.crop,
-               .rotate = r.data.augment.rotate,
-               .cutout = r.data.augment.cutout};
+  l.augment = r.data.augment;
   l.threads = static_cast<int>(r.data.threads);
   return l;
 }

@@ -41,19 +41,18 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
 }
 
 TEST(Bert, DoesNotSeeTheFillingOfShortSamples) {
-  ModelConfig c{.family = "bert", .classes = 3, .layers = 2, .heads = 2, .width = 8, .sequence = 9, .tokens = true};
-  c.vocab = 8;
+  ModelConfig c("bert", {{"layers", 2}, {"heads", 2}, {"width", 8}, {"sequence", 9}, {"tokens", true}, {"vocab", 8}},
+                {.classes = 3});
   const std::vector<double> words{1, 4, 2, 6, 3};
   std::vector<double> filled = words;
   filled.resize(9, kFilling);
   for (const char* device : {"ref", "cpu"})
     for (const char* pool : {"token", "mean"}) {
       SCOPED_TRACE(std::string(device) + " " + pool);
-      c.pool = pool;
-      c.padding = -1;
+      c.params.set("pool", pool).set("padding", -1);
       const std::vector<double> plain = logits_of(c, words, device);
       EXPECT_GT(largest_difference(logits_of(c, filled, device), plain), 1e-3);
-      c.padding = kFilling;
+      c.params.set("padding", kFilling);
       EXPECT_LT(largest_difference(logits_of(c, filled, device), plain), 1e-5);
       EXPECT_LT(largest_difference(logits_of(c, words, device), plain), 1e-5);
       // A sample of nothing but filling has some answer.

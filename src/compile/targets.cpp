@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "recipe/recipe_errors.h"
 #include "recipe/recipe_keys.h"
-#include "recipe/words.h"
 #include "recipe/toml_file.h"
 
 namespace lathe {

@@ -8,6 +8,7 @@
 
 // Numbers, shapes, errors.
 #include "base/error.h"
+#include "base/schema.h"
 #include "base/shape.h"
 #include "base/version.h"
 
@@ -78,6 +79,7 @@
 
 // Networks: layers, model families of one's own.
 #include "nn/families/model.h"
+#include "nn/layer_types/layer_type.h"
 #include "nn/layers.h"
 
 // Passes of one's own; the techniques with their options; gradients of ops checked.
@@ -140,4 +142,3 @@
 #include "io/files/text_file.h"
 #include "io/page/png.h"
 #include "loop/signals.h"
-#include "recipe/words.h"

@@ -6,33 +6,36 @@
 
 namespace lathe {
 
-RunEvaluations::RunEvaluations(const Compiled& c, Executor& e, const Dataset& dataset) {
+RunEvaluations::RunEvaluations(const Compiled& c, Executor& e, const Dataset& dataset)
+    : monitor_(c.recipe.train.monitor) {
   if (const data::Source* source = dataset.of(data::Split::validation))
     validation_ = std::make_unique<Evaluation>(c, e, *source, data::Split::validation);
   if (const data::Source* source = dataset.of(data::Split::test))
     test_ = std::make_unique<Evaluation>(c, e, *source, data::Split::test);
 }
 
-std::optional<RunEvaluations::Found> RunEvaluations::run(const std::function<bool(const EvalResult&)>& ends,
-                                                         const StopSignals* stop) {
+std::optional<RunEvaluations::Found> RunEvaluations::run(const When& when, const StopSignals* stop) {
   auto followed = (validation_ ? *validation_ : *test_).run(stop);
   if (!followed) return std::nullopt;
-  Found found{std::move(*followed), {}};
-  if (validation_ && test_ && ends(found.followed)) {
+  Found found{*followed, {}};
+  if (validation_ && test_ && ends(found.followed, when)) {
     found.test = test_->run(stop);
     if (!found.test) return std::nullopt;
   }
   return found;
 }
 
-RunEvaluations::Found RunEvaluations::all() {
-  return *run([](const EvalResult&) { return true; }, nullptr);
+bool RunEvaluations::ends(const EvalResult& r, const When& when) const {
+  if (when.last || !when.monitor) return when.last;
+  Monitor after = *when.monitor;
+  after.hear(monitored(r), when.step, when.regular);
+  return after.should_stop();
 }
 
-double RunEvaluations::monitored(const EvalResult& r, const Recipe& recipe) {
-  double found = recipe.train.monitor == "loss" ? r.loss : std::nan("");
+double RunEvaluations::monitored(const EvalResult& r) const {
+  double found = monitor_ == "loss" ? r.loss : std::nan("");
   r.each([&](std::string_view name, double value) {
-    if (name == recipe.train.monitor) found = value;
+    if (name == monitor_) found = value;
   });
   return found;
 }

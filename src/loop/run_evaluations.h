@@ -2,9 +2,9 @@
 // validation data is evaluated on test data, for information: nothing is chosen by them.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "loop/evaluation.h"
 #include "loop/monitor.h"
@@ -21,14 +21,23 @@ class RunEvaluations {
     EvalResult followed;             // of validation data, or of test data where there are none
     std::optional<EvalResult> test;  // where the run ends here and `followed` is not the test set
   };
-  // `ends`: whether the run ends with the numbers that it is given. None: a signal came first, and nothing was told.
-  std::optional<Found> run(const std::function<bool(const EvalResult&)>& ends, const StopSignals* stop);
-  Found all();  // of every set that there is
+  struct When {                        // What tells whether the run ends here.
+    bool last = false;                 // its last step is done
+    bool regular = false;              // as Monitor::hear
+    int64_t step = 0;                  // that was done
+    const Monitor* monitor = nullptr;  // may end it; null: none does
+  };
+  // None: a signal came first, and nothing was told. Allocates nothing.
+  std::optional<Found> run(const When&, const StopSignals* stop);
+  Found all() { return *run({.last = true}, nullptr); }  // of every set that there is
 
   // What train.monitor judges a run by; NaN where an evaluation has no such number: no improvement.
-  static double monitored(const EvalResult&, const Recipe&);
+  double monitored(const EvalResult&) const;
 
  private:
+  bool ends(const EvalResult&, const When&) const;
+
+  std::string monitor_;                            // train.monitor
   std::unique_ptr<Evaluation> validation_, test_;  // null: there is no such set
 };
 

@@ -5,21 +5,8 @@
 
 namespace lathe {
 
-ScheduleConfig schedule_config(const Compiled& c) {
-  const ScheduleRecipe& s = c.recipe.schedule;
-  return {.name = s.name,
-          .lr = c.recipe.optimizer.lr,
-          .min_lr = s.min_lr,
-          .warmup_steps = s.warmup_steps,
-          .total_steps = c.schedule.total_steps,
-          .step_every = s.step_epochs * c.schedule.steps_per_epoch,
-          .gamma = s.gamma,
-          .power = s.power,
-          .start = s.start,
-          .rise = s.rise,
-          .restart_every = s.restart_epochs * c.schedule.steps_per_epoch,
-          .restart_factor = s.restart_factor,
-          .decay = s.decay};
+ScheduleRun schedule_of(const Compiled& c) {
+  return {c.recipe.schedule, c.recipe.optimizer.lr, c.schedule.total_steps, c.schedule.steps_per_epoch};
 }
 
 double average_share(const Recipe& r, const TrainSchedule& s, int64_t step) {
@@ -42,7 +29,7 @@ double lookahead_share(const Recipe& r, int64_t step) {
 
 std::vector<std::string> too_short_for(const Compiled& c) {
   std::vector<std::string> out;
-  const ScheduleConfig s = schedule_config(c);
+  const ScheduleRun s = schedule_of(c);
   const int reads = find_schedule(s.name)->keys;
   const int64_t epoch = c.schedule.steps_per_epoch;
   const auto check = [&](std::string_view key, int64_t value, int64_t needed, const std::string& what) {
@@ -54,9 +41,10 @@ std::vector<std::string> too_short_for(const Compiled& c) {
     check("schedule.warmup_steps", s.warmup_steps, s.warmup_steps,
           fmt::format("the learning rate never reaches {}", s.lr));
   if (s.name == "step")
-    check("schedule.step_epochs", c.recipe.schedule.step_epochs, s.step_every, "the learning rate never falls");
+    check("schedule.step_epochs", c.recipe.schedule.step_epochs, s.step_every(), "the learning rate never falls");
   if (reads & kReadsRestarts)
-    check("schedule.restart_epochs", c.recipe.schedule.restart_epochs, s.restart_every, "the schedule never restarts");
+    check("schedule.restart_epochs", c.recipe.schedule.restart_epochs, s.restart_every(),
+          "the schedule never restarts");
   const int64_t slow = c.recipe.optimizer.lookahead, average = c.recipe.train.swa_from;
   check("optimizer.lookahead", slow, slow, "slow weights never move");
   check("train.swa_from", average, average * epoch, "nothing is averaged");

@@ -10,7 +10,7 @@
 
 namespace lathe {
 
-ScheduleConfig schedule_config(const Compiled&);  // of the recipe, in steps
+ScheduleRun schedule_of(const Compiled&);  // of the recipe, for its run
 
 // The share of the weights after `step` (from 0) in their average. train.ema: 1 - decay, and more in the beginning, so
 // that the average forgets the first weights soon. train.swa_from: equal shares at the ends of epochs, from that epoch

@@ -51,7 +51,7 @@ class Trainer {
     queue_.emplace(*executor_, *loader_, c_.executor.ahead, c_.executor.slots - 2);
     evaluations_.emplace(c_, *executor_, dataset_);
     terms_per_sample_ = c_.data.terms();
-    schedule_ = schedule_config(c_);
+    schedule_ = schedule_of(c_);
     if (options_.new_out) options_.out = io::make_new_dir(fs_, options_.out);
     files_.emplace(r, RunPlace{options_.out, options_.resume, options_.compile.passes}, progress_);
   }
@@ -356,12 +356,8 @@ class Trainer {
   // False: a signal came first; then nothing is told or changed.
   bool evaluate_now() {
     const bool last = step_ == c_.schedule.total_steps, regular = is_epoch_end(c_.recipe.train.eval_every);
-    const auto ends = [&](const EvalResult& r) {
-      Monitor after = monitor_;
-      after.hear(RunEvaluations::monitored(r, c_.recipe), step_, regular);
-      return last || after.should_stop();
-    };
-    const auto found = evaluations_->run(ends, signals_ ? &*signals_ : nullptr);
+    const auto found = evaluations_->run({.last = last, .regular = regular, .step = step_, .monitor = &monitor_},
+                                         signals_ ? &*signals_ : nullptr);
     if (!found) return false;
     tell(found->followed);
     if (found->followed.split == data::Split::validation) judge(found->followed, regular);
@@ -381,7 +377,7 @@ class Trainer {
   // What validation data say of the run's course.
   void judge(const EvalResult& found, bool regular) {
     const double factor = monitor_.factor(step_ + 1);
-    if (monitor_.hear(RunEvaluations::monitored(found, c_.recipe), step_, regular) && c_.recipe.checkpoint.best)
+    if (monitor_.hear(evaluations_->monitored(found), step_, regular) && c_.recipe.checkpoint.best)
       publish(Which::best);
     if (monitor_.factor(step_ + 1) != factor)
       progress_.note(fmt::format("no better validation {} for {} evaluations: learning rate {:.3g}",
@@ -468,7 +464,7 @@ class Trainer {
   std::optional<StepQueue> queue_;
   std::optional<RunEvaluations> evaluations_;
   std::optional<MetricsLog> log_;
-  ScheduleConfig schedule_;
+  ScheduleRun schedule_;
   int64_t terms_per_sample_ = 1;
 
   size_t whole_ = 0, tail_ = 0;

@@ -6,6 +6,7 @@
 #include "ir/interpret.h"
 #include "ir/print.h"
 #include "ir/verify.h"
+#include "nn/layer_types/layer_type.h"
 #include "nn/step/step.h"
 #include "ops/matmul.h"
 #include "ops/registry.h"
@@ -16,34 +17,28 @@ namespace {
 
 TEST(Steps, EveryFamilyBuildsValidGraphs) {
   for (const ModelFamily& f : model_families()) {
-    if (is_own_family(f.name)) continue;
+    if (is_own_family(f.name())) continue;
     StepConfig c;
-    c.model.family = f.name;
-    c.model.hidden = {8};
-    c.model.channels = {3, 4};
-    c.model.width = 8;
-    c.model.heads = 2;
-    c.model.layers = 2;
-    c.model.sequence = 6;
-    c.model.dropout = 0.1;
-    c.model.scale = 0.125;
-    c.model.layer_list = {{"dense", {{"out", int64_t{0}}}}};
+    c.model = ModelConfig(f.name());
+    Ints image{8, 8, 1};
+    if (f.info.name == "layers") c.model.params.set("layers", Tables{make_layer_params("dense")});
+    c.model.params = f.shrink(c.model.params, image)[0];
+    if (f.schema().find("dropout")) c.model.params.set("dropout", 0.1);
     c.optimizer = {.name = "adamw", .weight_decay = 0.1};
-    const TensorType sample =
-        f.input == InputForm::tokens ? TensorType{DType::i32, {6}} : TensorType{DType::u8, {8, 8, 1}};
+    const TensorType sample = token_input(c.model) ? TensorType{DType::i32, {6}} : TensorType{DType::u8, Shape(image)};
     for (const StepSet& s : {train_step(c, sample, 4), eval_step(c, sample, 4), predict_step(c, sample, 1)}) {
       verify(s, Level::tensor, s.graphs[0].name);
       // parse(print(set)) is the set.
       const std::string text = print(s);
-      EXPECT_EQ(print(parse_step_set(text, registry())), text) << f.name << " " << s.graphs[0].name;
-      EXPECT_TRUE(structurally_equal(parse_step_set(text, registry()), s)) << f.name;
+      EXPECT_EQ(print(parse_step_set(text, registry())), text) << f.name() << " " << s.graphs[0].name;
+      EXPECT_TRUE(structurally_equal(parse_step_set(text, registry()), s)) << f.name();
     }
   }
 }
 
 TEST(Steps, PerChannelNormalisation) {
   StepConfig c;
-  c.model = {.family = "mlp", .classes = 2, .hidden = {}, .mean = {0.1, 0.2, 0.3}, .std = {0.5, 0.25, 1}};
+  c.model = ModelConfig("mlp", {{"hidden", Ints{}}}, {.classes = 2, .mean = {0.1, 0.2, 0.3}, .std = {0.5, 0.25, 1}});
   const StepSet s = predict_step(c, {DType::u8, {1, 1, 3}}, 1);
   std::vector<HostTensor> in;
   for (const Input& i : s.graphs[0].inputs) {
@@ -75,9 +70,9 @@ TEST(Net, TheSameNameIsTheSameWeight) {
 
 // Steps of a family of one's own; `build` decides what it gives.
 std::vector<StepSet> steps_of(const char* name, Value (*build)(Net&, const ModelConfig&, Value)) {
-  register_family({name, "", InputForm::image, build});
+  register_family({.info = {.name = name}, .build = build});
   StepConfig c;
-  c.model = {.family = name, .classes = 2};
+  c.model = ModelConfig(name, {}, {.classes = 2});
   const TensorType sample{DType::f32, {1, 2, 1}};
   return {train_step(c, sample, 4), eval_step(c, sample, 4)};
 }
@@ -110,11 +105,13 @@ TEST(Net, FamiliesWithoutAUsableResultAreRefused) {
 TEST(Steps, DenseLayersOnImagesHaveAFileLayout) {
   for (const char* family : {"mlp", "cnn"}) {
     StepConfig c;
-    c.model = {.family = family, .classes = 2, .hidden = {5}, .channels = {4}};
+    const bool cnn = std::string(family) == "cnn";
+    c.model = ModelConfig(family,
+                          {cnn ? std::pair("channels", ParamValue(Ints{4})) : std::pair("hidden", ParamValue(Ints{5}))},
+                          {.classes = 2});
     c.optimizer.momentum = 0.9;
-    const bool cnn = c.model.family == "cnn";
     const Ints image = cnn ? Ints{2, 3, 4} : Ints{4, 6, 3};
-    const int64_t out = cnn ? c.model.dense : 5;
+    const int64_t out = cnn ? 128 : 5;
     int seen = 0;
     for (const StateSpec& s : train_step(c, {DType::u8, {4, 6, 3}}, 1).state) {
       if (s.name != "fc1.weight" && s.name != "fc1.weight.momentum_buffer") continue;

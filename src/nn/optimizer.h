@@ -16,16 +16,21 @@
 
 namespace lathe {
 
-struct OptimizerConfig {  // The section [optimizer] of a recipe.
+// The section [optimizer] of a recipe. Its defaults depend on the name: the rule's row has them.
+struct OptimizerConfig {
   std::string name = "sgd";
+  double lr = 0.1;  // the peak: the schedule gives that of a step
   double momentum = 0;
   bool nesterov = false;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // adam and others: decays of the means, and what is added to divisors
   double weight_decay = 0;
-  bool centered = false;    // rmsprop
-  double decay_rate = 0.8;  // adafactor: decay of the mean square at step t is 1 - t^-decay_rate
-  double trust = 1e-3;      // lars
-  std::vector<ParamGroup> groups = {};
+  bool centered = false;         // rmsprop
+  double decay_rate = 0.8;       // adafactor: decay of the mean square at step t is 1 - t^-decay_rate
+  double trust = 1e-3;           // lars
+  int64_t lookahead = 0;         // steps between two moves of the slow weights; 0: none
+  double lookahead_alpha = 0.5;  // part of the way that they move
+  Tables groups = {};            // ParamGroup
+  friend bool operator==(const OptimizerConfig&, const OptimizerConfig&) = default;
 };
 
 struct OptimizerRule;

@@ -301,10 +301,10 @@ TEST(Optimizer, ScopesKeepOptimizersApart) {
 }
 
 TEST(Optimizer, GroupsScaleAndDecay) {
-  const OptimizerConfig c{
-      .name = "sgdw",
-      .weight_decay = 0.5,
-      .groups = {{{"*.bias"}, 2, {}, false}, {{"ln*", "x?.w"}, 1, 0.25, false}, {{"*"}, 3, 0.0, false}}};
+  const OptimizerConfig c{.name = "sgdw",
+                          .weight_decay = 0.5,
+                          .groups = {ParamGroup{{"*.bias"}, 2, {}, false}, ParamGroup{{"ln*", "x?.w"}, 1, 0.25, false},
+                                     ParamGroup{{"*"}, 3, 0.0, false}}};
   const auto after = [&](const char* name, const Shape& shape) {
     return Bench(c, shape, Doubles{2, 4}, name).step({1, 1});
   };
@@ -340,12 +340,13 @@ TEST(ParamGroups, Globs) {
   for (const auto& [pattern, name, expected] : table)
     EXPECT_EQ(glob_match(pattern, name), expected) << pattern << " " << name;
   const std::vector<std::string> names{"a.weight", "a.bias"};
-  EXPECT_FALSE(find_useless_pattern({{{"*.bias"}, 1, {}, true}, {{"*"}, 1, {}, false}}, names));
-  const auto nothing = find_useless_pattern({{{"*.bias", "*.bis"}, 1, {}, true}}, names);
+  EXPECT_FALSE(find_useless_pattern({ParamGroup{{"*.bias"}, 1, {}, true}, ParamGroup{{"*"}, 1, {}, false}}, names));
+  const auto nothing = find_useless_pattern({ParamGroup{{"*.bias", "*.bis"}, 1, {}, true}}, names);
   ASSERT_TRUE(nothing);
   EXPECT_EQ(nothing->pattern, 1u);
   EXPECT_NE(nothing->reason.find("\"*.bis\" matches no parameter; there are: a.weight, a.bias"), std::string::npos);
-  const auto taken = find_useless_pattern({{{"*"}, 1, {}, false}, {{"*.bias"}, 1, {}, true}}, names);
+  const auto taken =
+      find_useless_pattern({ParamGroup{{"*"}, 1, {}, false}, ParamGroup{{"*.bias"}, 1, {}, true}}, names);
   ASSERT_TRUE(taken);
   EXPECT_EQ(taken->group, 1u);
   EXPECT_NE(taken->reason.find("earlier groups"), std::string::npos);

@@ -33,21 +33,32 @@ bool glob_match(std::string_view pattern, std::string_view name) {
   return p == pattern.size();
 }
 
-const ParamGroup* find_group(const std::vector<ParamGroup>& groups, std::string_view name) {
-  const auto found = std::ranges::find_if(groups, [&](const ParamGroup& g) { return matches_any(g, name); });
-  return found == groups.end() ? nullptr : &*found;
+Allowed ParamGroup::patterns() {
+  return allow::text([](std::string_view pattern) { return !pattern.empty(); },
+                     "a pattern of parameter names, or a list of them");
 }
 
-std::optional<UselessPattern> find_useless_pattern(const std::vector<ParamGroup>& groups,
-                                                   const std::vector<std::string>& names) {
+std::span<const TableType> group_tables() {
+  static const TableType table[] = {{"", "settings of parameters by name", schema_of<ParamGroup>}};
+  return table;
+}
+
+const ParamGroup* find_group(const Tables& groups, std::string_view name) {
+  const auto found =
+      std::ranges::find_if(groups, [&](const ParamSet& g) { return matches_any(g.as<ParamGroup>(), name); });
+  return found == groups.end() ? nullptr : &found->as<ParamGroup>();
+}
+
+std::optional<UselessPattern> find_useless_pattern(const Tables& groups, const std::vector<std::string>& names) {
   for (size_t g = 0; g < groups.size(); ++g) {
-    for (size_t k = 0; k < groups[g].match.size(); ++k) {
-      const std::string& pattern = groups[g].match[k];
+    const ParamGroup& group = groups[g].as<ParamGroup>();
+    for (size_t k = 0; k < group.match.size(); ++k) {
+      const std::string& pattern = group.match[k];
       std::string taken;  // a name that it matches, but that an earlier group has
       bool used = false;
       for (const std::string& name : names) {
         if (!glob_match(pattern, name)) continue;
-        if (find_group(groups, name) == &groups[g])
+        if (find_group(groups, name) == &group)
           used = true;
         else
           taken = name;

@@ -9,20 +9,28 @@
 
 namespace lathe {
 
-struct ScheduleConfig {  // The section [schedule] of a recipe, in steps.
+struct ScheduleConfig {  // The section [schedule] of a recipe.
   std::string name = "constant";
-  double lr = 0.1;           // the peak
-  double min_lr = 0;         // at the end
-  int64_t warmup_steps = 0;  // linear from lr / warmup_steps
-  int64_t total_steps = 1;   // of the run
-  int64_t step_every = 1;    // steps after which `gamma` applies
-  double gamma = 0.1;
-  double power = 2;            // polynomial
-  double start = 0.04;         // one_cycle: first rate, of lr
-  double rise = 0.3;           // one_cycle: part of the run that rises
-  int64_t restart_every = 1;   // cosine_restarts: steps of the first cycle
-  int64_t restart_factor = 1;  // cosine_restarts: each cycle is so many times as long as the one before
-  double decay = 0.2;          // warmup_stable_decay: part of the run that falls
+  int64_t warmup_steps = 0;     // linear from lr / warmup_steps
+  int64_t step_epochs = 10;     // epochs after which `gamma` applies
+  double gamma = 0.1;           // factor of a fall
+  double min_lr = 0;            // at the end
+  double power = 2;             // polynomial
+  double start = 0.04;          // one_cycle: first rate, of lr
+  double rise = 0.3;            // one_cycle: part of the run that rises
+  int64_t restart_epochs = 10;  // cosine_restarts: epochs of the first cycle
+  int64_t restart_factor = 1;   // cosine_restarts: each cycle is so many times as long as the one before
+  double decay = 0.2;           // warmup_stable_decay: part of the run that falls
+  int64_t patience = 3;         // plateau: evaluations without improvement before a fall
+  friend bool operator==(const ScheduleConfig&, const ScheduleConfig&) = default;
+};
+
+struct ScheduleRun : ScheduleConfig {                                   // A schedule of a run whose length is known.
+  double lr = 0.1;                                                      // the peak
+  int64_t total_steps = 1;                                              // of the run
+  int64_t steps_per_epoch = 1;                                          // of the run
+  int64_t step_every() const { return step_epochs * steps_per_epoch; }  // steps after which `gamma` applies
+  int64_t restart_every() const { return restart_epochs * steps_per_epoch; }  // steps of the first cycle
 };
 
 enum ScheduleKey : unsigned {  // What a schedule reads; a set of bits.
@@ -37,23 +45,23 @@ enum ScheduleKey : unsigned {  // What a schedule reads; a set of bits.
   kReadsPatience = 256,        // schedule.patience
 };
 
-struct ScheduleRule {                                   // A schedule.
-  std::string_view name;                                // schedule.name in recipes
-  std::string_view doc;                                 // its course, in words
-  unsigned keys;                                        // ScheduleKey: what it reads beside the peak
-  bool to_end;                                          // its course depends on the length of the run
-  double (*rate)(const ScheduleConfig&, int64_t step);  // after the warm-up, if it reads that
+struct ScheduleRule {                                // A schedule.
+  std::string_view name;                             // schedule.name in recipes
+  std::string_view doc;                              // its course, in words
+  unsigned keys;                                     // ScheduleKey: what it reads beside the peak
+  bool to_end;                                       // its course depends on the length of the run
+  double (*rate)(const ScheduleRun&, int64_t step);  // after the warm-up, if it reads that
 };
 
-double constant_rate(const ScheduleConfig&, int64_t step);             // see the table
-double step_rate(const ScheduleConfig&, int64_t step);                 // see the table
-double exponential_rate(const ScheduleConfig&, int64_t step);          // see the table
-double linear_rate(const ScheduleConfig&, int64_t step);               // see the table
-double polynomial_rate(const ScheduleConfig&, int64_t step);           // see the table
-double cosine_rate(const ScheduleConfig&, int64_t step);               // see the table
-double cosine_restarts_rate(const ScheduleConfig&, int64_t step);      // see the table
-double one_cycle_rate(const ScheduleConfig&, int64_t step);            // see the table
-double warmup_stable_decay_rate(const ScheduleConfig&, int64_t step);  // see the table
+double constant_rate(const ScheduleRun&, int64_t step);             // see the table
+double step_rate(const ScheduleRun&, int64_t step);                 // see the table
+double exponential_rate(const ScheduleRun&, int64_t step);          // see the table
+double linear_rate(const ScheduleRun&, int64_t step);               // see the table
+double polynomial_rate(const ScheduleRun&, int64_t step);           // see the table
+double cosine_rate(const ScheduleRun&, int64_t step);               // see the table
+double cosine_restarts_rate(const ScheduleRun&, int64_t step);      // see the table
+double one_cycle_rate(const ScheduleRun&, int64_t step);            // see the table
+double warmup_stable_decay_rate(const ScheduleRun&, int64_t step);  // see the table
 
 // All schedules.
 inline constexpr ScheduleRule kScheduleRules[] = {
@@ -84,6 +92,6 @@ inline constexpr auto kScheduleNames = [] {  // of the table
 }();
 
 // Of a step counted from 0. UserError: no such schedule. What a plateau did is not in it.
-double learning_rate(const ScheduleConfig&, int64_t step);
+double learning_rate(const ScheduleRun&, int64_t step);
 
 }  // namespace lathe

@@ -11,18 +11,17 @@ namespace lathe {
 namespace {
 
 // 10 steps of warm-up to 1, then 100 more; 30 steps make the period of what has one.
-ScheduleConfig course(const char* name) {
-  return {.name = name,
-          .lr = 1.0,
-          .min_lr = 0.1,
-          .warmup_steps = 10,
-          .total_steps = 110,
-          .step_every = 30,
-          .gamma = 0.5,
-          .power = 3,
-          .restart_every = 30,
-          .restart_factor = 2,
-          .decay = 0.5};
+ScheduleRun course(const char* name) {
+  const ScheduleConfig c{.name = name,
+                         .warmup_steps = 10,
+                         .step_epochs = 3,
+                         .gamma = 0.5,
+                         .min_lr = 0.1,
+                         .power = 3,
+                         .restart_epochs = 3,
+                         .restart_factor = 2,
+                         .decay = 0.5};
+  return {c, 1.0, 110, 10};
 }
 
 TEST(Schedule, FollowsItsCourse) {
@@ -66,7 +65,7 @@ TEST(Schedule, FollowsItsCourse) {
   };
   for (const Row& r : table) EXPECT_NEAR(learning_rate(course(r.name), r.step), r.rate, 1e-12) << r.name << r.step;
   for (const ScheduleRule& rule : kScheduleRules) {
-    const ScheduleConfig c = course(rule.name.data());
+    const ScheduleRun c = course(rule.name.data());
     if (rule.keys & kReadsWarmup) {
       EXPECT_DOUBLE_EQ(learning_rate(c, 0), 0.1) << rule.name;
       EXPECT_DOUBLE_EQ(learning_rate(c, 9), 1.0) << rule.name;
@@ -76,7 +75,7 @@ TEST(Schedule, FollowsItsCourse) {
       EXPECT_LE(learning_rate(c, s), 1) << rule.name;
     }
     // A course that does not depend on the length of the run goes on as it began.
-    ScheduleConfig longer = c;
+    ScheduleRun longer = c;
     longer.total_steps = 1000;
     bool same = true;
     for (int64_t s = 0; s < c.total_steps; ++s) same &= learning_rate(c, s) == learning_rate(longer, s);
@@ -87,7 +86,7 @@ TEST(Schedule, FollowsItsCourse) {
 
 TEST(Schedule, OneCycleIsPyTorchs) {
   // torch.optim.lr_scheduler.OneCycleLR(max_lr=1, total_steps=20, final_div_factor=1e2), computed from its formula.
-  const ScheduleConfig c{.name = "one_cycle", .lr = 1, .min_lr = 4e-4, .total_steps = 20};
+  const ScheduleRun c{{.name = "one_cycle", .min_lr = 4e-4}, 1, 20};
   const auto cosine = [](double a, double b, double t) {
     return b + (a - b) / 2 * (1 + std::cos(std::numbers::pi * t));
   };
@@ -96,7 +95,7 @@ TEST(Schedule, OneCycleIsPyTorchs) {
     const double expected = s <= 5 ? cosine(0.04, 1, at / 5) : cosine(1, 4e-4, (at - 5) / 14);
     EXPECT_NEAR(learning_rate(c, s), expected, 1e-12) << s;
   }
-  EXPECT_NEAR(learning_rate({.name = "one_cycle", .lr = 1, .total_steps = 1}, 0), 1, 1e-12);
+  EXPECT_NEAR(learning_rate({{.name = "one_cycle"}, 1, 1}, 0), 1, 1e-12);
 }
 
 }  // namespace

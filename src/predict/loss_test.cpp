@@ -25,7 +25,7 @@ namespace {
 
 // The loss of one step from logits 1 and 2.
 double loss_of_step(StepConfig c, const std::vector<double>& target) {
-  c.model = {.family = "mlp", .classes = 2, .hidden = {}};
+  c.model = ModelConfig("mlp", {{"hidden", Ints{}}}, {.classes = 2});
   const StepSet s = train_step(c, {DType::f32, {1, 1, 2}}, 1);
   std::vector<HostTensor> in;
   for (const Input& i : s.graphs[0].inputs) {
@@ -49,30 +49,32 @@ TEST(Steps, TrainWithTheLossThatIsAskedFor) {
   const double p = 1 / (1 + std::exp(1.0)), entropy = -std::log(p);
   StepConfig c;
   EXPECT_NEAR(loss_of_step(c, {0}), entropy, 1e-9);
-  c.loss = Loss::focal;
+  c.loss = LossSpec("focal");
   EXPECT_NEAR(loss_of_step(c, {0}), std::pow(1 - p, 2) * entropy, 1e-9);
-  c.focal_gamma = 0.5;
+  c.loss.params.set("focal_gamma", 0.5);
   EXPECT_NEAR(loss_of_step(c, {0}), std::sqrt(1 - p) * entropy, 1e-9);
   c.task = Task::regress;
-  c.loss = Loss::plain;
+  c.loss = LossSpec("mse");
   EXPECT_NEAR(loss_of_step(c, {0.5, 5}), 0.25 + 9, 1e-9);
-  c.loss = Loss::l1;
+  c.loss = LossSpec("l1");
   EXPECT_NEAR(loss_of_step(c, {0.5, 5}), 0.5 + 3, 1e-9);
-  c.loss = Loss::huber;
+  c.loss = LossSpec("huber");
   EXPECT_NEAR(loss_of_step(c, {0.5, 5}), 0.125 + (3 - 0.5), 1e-9);
-  c.huber_delta = 2;
+  c.loss.params.set("huber_delta", 2);
   EXPECT_NEAR(loss_of_step(c, {0.5, 5}), 0.125 + 2 * (3 - 1), 1e-9);
-  c.loss = Loss::cosine;  // for each of two numbers
+  c.loss = LossSpec("cosine");  // for each of two numbers
   EXPECT_NEAR(loss_of_step(c, {0.5, 5}), 2 * (1 - 10.5 / std::sqrt(5 * 25.25)), 1e-6);
   c.task = Task::classify;
-  c.loss = Loss::bce;
+  c.loss = LossSpec("bce");
   const auto yes = [](double x) { return std::log1p(std::exp(-x)); };
   EXPECT_NEAR(loss_of_step(c, {0}), (yes(1) + yes(-2)) / 2, 1e-9);
-  c.loss = Loss::kl;
+  c.loss = LossSpec("kl");
   EXPECT_NEAR(loss_of_step(c, {0}), entropy, 1e-9);
-  c.label_smoothing = 0.2;  // 0.9 and 0.1
+  c.loss.params.set("label_smoothing", 0.2);  // 0.9 and 0.1
   EXPECT_NEAR(loss_of_step(c, {0}), 0.9 * std::log(0.9 / p) + 0.1 * std::log(0.1 / (1 - p)), 1e-9);
-  c.label_smoothing = 0;
+  // "auto" hands its settings on.
+  c.loss = LossSpec("auto", {{"label_smoothing", 0.2}});
+  EXPECT_NEAR(loss_of_step(c, {0}), -0.9 * std::log(p) - 0.1 * std::log(1 - p), 1e-9);
 }
 
 // Four places on a circle: 0, 90, 180 and 270 degrees, at lengths that do not count.
@@ -80,12 +82,12 @@ TEST(Losses, OfEmbeddings) {
   const double root = std::sqrt(2.0);
   StepConfig c;
   c.task = Task::embed;
-  c.margin = 0.8;
-  const auto run = [&](Loss loss, const std::vector<double>& labels, const char* device) {
+  double margin = 0.8;
+  const auto run = [&](const char* loss, const std::vector<double>& labels, const char* device) {
     Builder b("losses");
     const Value y = b.input({DType::f32, {4, 2}}, InputKind::batch, "y");
     const Value target = b.input({DType::i32, {4}}, InputKind::batch, "target");
-    c.loss = loss;
+    c.loss = LossSpec(loss, {{"margin", margin}});
     b.output(losses_of(c, y, target), OutputKind::result, "losses");
     b.output(nearest_hits(y, target), OutputKind::result, "hits");
     const Backend& backend = find_backend(device);
@@ -96,23 +98,23 @@ TEST(Losses, OfEmbeddings) {
   for (const char* device : {"ref", "cpu"}) {
     SCOPED_TRACE(device);
     // 0 and 90 degrees are one class, 180 and 270 the other: of one neighbour it lies as far as of its own.
-    const auto halves = run(Loss::triplet, {0, 0, 1, 1}, device);
+    const auto halves = run("triplet", {0, 0, 1, 1}, device);
     for (const double v : halves[0].data) EXPECT_NEAR(v, (0.8 + root - 2 + 0.8) / 2, 1e-5);
     // Opposite places are one class: the nearest is always of the other.
-    const auto crossed = run(Loss::triplet, {0, 1, 0, 1}, device);
+    const auto crossed = run("triplet", {0, 1, 0, 1}, device);
     for (const double v : crossed[0].data) EXPECT_NEAR(v, 2 - root + 0.8, 1e-5);
     EXPECT_EQ(crossed[1].data, (std::vector<double>{0, 0, 0, 0}));
     // A class of one has none of its own, the others have two.
-    const auto three = run(Loss::triplet, {0, 0, 0, 1}, device);
+    const auto three = run("triplet", {0, 0, 0, 1}, device);
     EXPECT_NEAR(three[0].data[0], (0.8 + 2 - root + 0.8) / 2, 1e-5);
     EXPECT_NEAR(three[0].data[1], root - 2 + 0.8, 1e-5);
     EXPECT_EQ(three[0].data[3], 0);
     EXPECT_EQ(three[1].data[1], 1);
-    EXPECT_EQ(run(Loss::triplet, {0, 0, 0, 0}, device)[0].data, (std::vector<double>{0, 0, 0, 0}));
-    c.margin = 1.5;
+    EXPECT_EQ(run("triplet", {0, 0, 0, 0}, device)[0].data, (std::vector<double>{0, 0, 0, 0}));
+    margin = 1.5;
     const double lacking = (1.5 - root) * (1.5 - root);
-    EXPECT_NEAR(run(Loss::contrastive, {0, 0, 1, 1}, device)[0].data[0], (2 + lacking + 0) / 2 / 3, 1e-5);
-    c.margin = 0.8;
+    EXPECT_NEAR(run("contrastive", {0, 0, 1, 1}, device)[0].data[0], (2 + lacking + 0) / 2 / 3, 1e-5);
+    margin = 0.8;
   }
 }
 
@@ -124,8 +126,7 @@ TEST(Losses, OfManyTriplets) {
   const Value target = b.input({DType::i32, {kRows}}, InputKind::batch, "target");
   StepConfig c;
   c.task = Task::embed;
-  c.loss = Loss::triplet;
-  c.margin = 0.8;
+  c.loss = LossSpec("triplet", {{"margin", 0.8}});
   b.output(losses_of(c, y, target), OutputKind::result, "losses");
   const Backend& backend = find_backend("cpu");
   std::vector<HostTensor> in{{y.type(), {}}, {target.type(), {}}};
@@ -234,14 +235,24 @@ TEST_F(LossTraining, ThatDoesNotFitTheTargetIsRefused) {
             std::string::npos);
 }
 
-// The quantile that nine of ten lie below.
-Value build_quantile(Net& net, const ModelConfig& c, Value x) {
-  return linear(net, "out", reshape(x, {x.dim(0), x.shape().numel() / x.dim(0)}), c.classes);
-}
-Value quantile_loss(Net&, const ModelConfig&, Value y, Value target) {
-  const Value above = target - y;
-  return maximum(above * 0.9, above * -0.1);
-}
+// The quantile that so many of ten lie below.
+struct QuantileLine {
+  struct Params {
+    double part = 0.5;
+    template <class F>
+    static void fields(F&& f) {
+      f("part", &Params::part, allow::range(0.01, 0.99), "that lies below");
+    }
+  };
+  static constexpr FamilyInfo info{.name = "quantile", .doc = "a line below which a part lies"};
+  static Value build(Net& net, const Params&, const ModelInputs& in, Value x) {
+    return linear(net, "out", reshape(x, {x.dim(0), x.shape().numel() / x.dim(0)}), in.classes);
+  }
+  static Value loss(Net&, const Params& p, const ModelInputs&, Value y, Value target) {
+    const Value above = target - y;
+    return maximum(above * p.part, above * (p.part - 1));
+  }
+};
 
 // In a process of its own: families stay.
 TEST_F(LossTraining, OfAnOwnFamilyIsTakenUnlessAnotherIsAskedFor) {
@@ -250,8 +261,7 @@ TEST_F(LossTraining, OfAnOwnFamilyIsTakenUnlessAnotherIsAskedFor) {
   // The answer, and how far the evaluation's rmse is from what follows from it.
   const auto answer = [&](const char* loss) {
     Sets sets = kNumbers;
-    sets.insert(sets.end(),
-                {"model.family=quantile", "model.hidden=[512, 512]", "train.epochs=40", "optimizer.lr=0.05"});
+    sets.insert(sets.end(), {"model.family=quantile", "model.part=0.9", "train.epochs=40", "optimizer.lr=0.05"});
     const TrainResult r = train_with(loss, data::ArrayTarget::values(std::span(values_).first(kSamples), 1), sets);
     std::vector<float> y(1);
     Predictor net(out_);
@@ -259,8 +269,7 @@ TEST_F(LossTraining, OfAnOwnFamilyIsTakenUnlessAnotherIsAskedFor) {
     return std::pair<double, double>(y[0], r.test->rmse.value() - std::hypot(std::sqrt(341.25), y[0] - 31.5));
   };
   const auto run = [&] {
-    register_family(
-        {"quantile", "a line below which nine of ten lie", InputForm::image, build_quantile, quantile_loss});
+    register_family(make_family<QuantileLine>());
     const auto [own, own_error] = answer("auto");
     const auto [mean, mean_error] = answer("mse");
     std::fprintf(stderr, "%g (%g), %g (%g)\n", own, own_error, mean, mean_error);

@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "io/page/png.h"
 #include "loop/evaluation.h"
+#include "nn/step/loss.h"
 #include "predict/sampling.h"
 #include "predict/text_writer.h"
 #include "rundir/run_data.h"
@@ -95,7 +96,7 @@ Prediction prediction_of(std::span<const float> output, const Compiled& c, const
   switch (c.config.task) {
     case Task::classify:
       // Binary cross entropy asks for each class by itself.
-      if (c.config.loss == Loss::bce)
+      if (loss_of(c.config.loss, c.config.task).info.each_class)
         for (const float v : output) p.probabilities.push_back(1 / (1 + std::exp(-static_cast<double>(v))));
       else
         p.probabilities = softmax_of(output);

@@ -21,13 +21,15 @@ Recipe text_recipe(const std::string& run, const std::vector<std::string>& sets)
 
 bool is_text_run(const std::string& run, const std::vector<std::string>& sets) {
   const Recipe r = load_run_recipe(run, sets);
-  return takes_tokens(r) && r.model.family != "bert";  // which has one answer for all tokens
+  const auto tokens = token_input(r.model);
+  return tokens && tokens->label_each;
 }
 
 TextWriter::TextWriter(const std::string& run, const std::vector<std::string>& sets, Which which) {
   const Recipe r = text_recipe(run, sets);
-  context_ = r.data.sequence > 0 ? r.data.sequence : r.model.sequence;
-  vocab_ = r.model.vocab;
+  const TokenInput tokens = token_input(r.model).value();
+  context_ = r.data.sequence > 0 ? r.data.sequence : tokens.positions;
+  vocab_ = tokens.vocab;
   DataSpec spec;
   spec.sample = {DType::i32, {context_}};
   spec.classes = vocab_;

@@ -33,23 +33,31 @@ std::string to_toml(const Recipe& recipe) {
   std::string out, section;
   Recipe written = recipe;
   reset_unused(written);
-  for (const RecipeKey& key : recipe_keys()) {
-    if (const auto next = section_of(key.path); next != section) {
+  for (const RecipeKey* key : recipe_keys(written)) {
+    if (const auto next = section_of(key->path); next != section) {
       section = next;
       out += fmt::format("\n[{}]\n", section);
     }
-    const std::string_view name = section.empty() ? key.path : key.path.substr(section.size() + 1);
-    out += fmt::format("{} = {}\n", name, value_text(key, written));
+    const std::string_view path = key->path;
+    out +=
+        fmt::format("{} = {}\n", section.empty() ? path : path.substr(section.size() + 1), value_text(*key, written));
   }
   return out;
 }
 
 std::vector<RecipeDifference> diff(const Recipe& a, const Recipe& b) {
   std::vector<RecipeDifference> out;
-  for (const RecipeKey& key : recipe_keys()) {
-    std::string in_a = value_text(key, a), in_b = value_text(key, b);
-    if (in_a != in_b) out.push_back({std::string(key.path), std::move(in_a), std::move(in_b)});
-  }
+  // A key that one of them has not, for it chooses something else, counts as left at its default.
+  const auto text = [](const RecipeKey& key, const Recipe& r) {
+    const RecipeKey* own = find_recipe_key(r, key.path);
+    return own ? value_text(*own, r) : default_text(key);
+  };
+  for (const Recipe* r : {&a, &b})
+    for (const RecipeKey* key : recipe_keys(*r)) {
+      if (r == &b && find_recipe_key(a, key->path)) continue;
+      std::string in_a = text(*key, a), in_b = text(*key, b);
+      if (in_a != in_b) out.push_back({key->path, std::move(in_a), std::move(in_b)});
+    }
   return out;
 }
 
@@ -57,12 +65,11 @@ std::string recipe_hash(const Recipe& recipe, const std::vector<std::string>& di
   Recipe same = recipe;
   reset_unused(same);
   // Defaults are left out, so that a key which a later version adds leaves the runs of earlier ones what they are.
-  const Recipe defaults;
   std::string text;
-  for (const RecipeKey& key : recipe_keys()) {
-    const std::string value = value_text(key, same);
-    if (changes_numbers(same, key.path) && value != value_text(key, defaults))
-      text += fmt::format("{} = {}\n", key.path, value);
+  for (const RecipeKey* key : recipe_keys(same)) {
+    const std::string value = value_text(*key, same);
+    if (changes_numbers(same, key->path) && value != default_text(*key))
+      text += fmt::format("{} = {}\n", key->path, value);
   }
   std::vector<std::string> passes = disabled_passes;
   std::sort(passes.begin(), passes.end());
@@ -76,18 +83,35 @@ bool changes_numbers(const Recipe& recipe, std::string_view key) {
   if (recipe.schedule.name == "plateau" &&
       (key == "train.eval_every" || key == "train.monitor" || key == "train.min_delta"))
     return true;
-  const RecipeKey* row = find_recipe_key(key);
+  const RecipeKey* row = find_recipe_key(recipe, key);
   return !row || row->numbers;
 }
 
 bool is_own_data(const Recipe& r) { return r.data.source == kArraySource || r.data.source == kPixelArraySource; }
 
 std::string recipe_reference() {
-  const Recipe defaults;
+  // Settings that several rows have alike are one line, which names the rows.
+  std::vector<std::pair<std::string, std::vector<std::string_view>>> lines;
+  const auto add = [&](const RecipeKey& key, std::string_view row) {
+    const std::string line = fmt::format("| `{}`{} | {} | `{}` | {} | {{}}{} |\n", key.path, key.stable ? " *" : "",
+                                         type_name(key), default_text(key), allowed_text(key), key.help);
+    auto found = std::ranges::find(lines, line, &decltype(lines)::value_type::first);
+    if (found == lines.end()) found = lines.insert(lines.end(), {line, {}});
+    if (!row.empty()) found->second.push_back(row);
+  };
+  for (const RecipeKey* key : recipe_keys(Recipe{})) {
+    if (key->setting) continue;
+    add(*key, "");
+    if (!key->choice) continue;
+    for (const TableType& row : key->choice->rows())
+      for (const Field& f : row.schema().fields)
+        add(*find_setting(*key->choice, row.schema(), std::string(key->choice->section()) + std::string(f.name)),
+            row.name);
+  }
   std::string out = "| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n";
-  for (const RecipeKey& key : recipe_keys()) {
-    out += fmt::format("| `{}`{} | {} | `{}` | {} | {} |\n", key.path, key.stable ? " *" : "", type_name(key),
-                       value_text(key, defaults), allowed_text(key), key.help);
+  for (const auto& [line, rows] : lines) {
+    const size_t at = line.rfind("{}");
+    out += line.substr(0, at) + (rows.empty() ? "" : fmt::format("{}: ", fmt::join(rows, ", "))) + line.substr(at + 2);
   }
   return out + "\nKeys marked * are stable: scripts may rely on them.\n";
 }

@@ -1,6 +1,7 @@
 // Recipe: everything that a training run is told, as plain data. A recipe comes from TOML (a file, or text built into
-// the program) and --set overrides; it is checked completely before anything is allocated. The keys, their ranges and
-// their help stand in one table (recipe_keys.cpp); parsing, checks, printing and the reference are derived from it.
+// the program) and --set overrides; it is checked completely before anything is allocated. Its keys are those of one
+// table (recipe_keys.cpp), of the chosen model family and of the chosen loss; parsing, checks, printing and the
+// reference are derived from them.
 #pragma once
 
 #include <cstdint>
@@ -12,31 +13,19 @@
 #include <string_view>
 #include <vector>
 
+#include "base/schema.h"
 #include "base/shape.h"
-#include "nn/families/layer_spec.h"
+#include "data/augment.h"
+#include "nn/schedule.h"
+#include "nn/step/step.h"
 
 namespace lathe {
-
-using Doubles = std::vector<double>;  // lists in recipes
-
-struct ByteSize {     // A size in memory, "512MiB" in recipes.
-  int64_t bytes = 0;  // in all
-  friend bool operator==(const ByteSize&, const ByteSize&) = default;
-};
 
 // Member names are the keys of the file.
 struct DeviceRecipe {
   std::string name = "cpu";
   int64_t threads = 0;
   friend bool operator==(const DeviceRecipe&, const DeviceRecipe&) = default;
-};
-
-struct AugmentRecipe {
-  bool flip = false;
-  int64_t crop = 0;
-  double rotate = 0;
-  int64_t cutout = 0;
-  friend bool operator==(const AugmentRecipe&, const AugmentRecipe&) = default;
 };
 
 struct NormalizeRecipe {
@@ -67,96 +56,9 @@ struct DataRecipe {
   int64_t sequence = 0;
   int64_t threads = 1;
   int64_t prefetch = 3;
-  AugmentRecipe augment;      // [data.augment]
-  NormalizeRecipe normalize;  // [data.normalize]
+  data::AugmentConfig augment;  // [data.augment]
+  NormalizeRecipe normalize;    // [data.normalize]
   friend bool operator==(const DataRecipe&, const DataRecipe&) = default;
-};
-
-// A number of equal layers, or a list of layers of one's own.
-struct LayersRecipe {
-  int64_t count = 4;              // model.layers = 4
-  std::vector<LayerSpec> list{};  // [[model.layers]]
-  friend bool operator==(const LayersRecipe&, const LayersRecipe&) = default;
-};
-
-struct ModelRecipe {
-  std::string family = "mlp";
-  Ints hidden{512, 512};
-  Ints channels{32, 64};
-  int64_t dense = 128;
-  double dropout = 0;
-  bool batch_norm = true;
-  std::string activation = "relu";
-  LayersRecipe layers;
-  int64_t heads = 4;
-  int64_t width = 128;
-  bool tokens = false;
-  int64_t vocab = 256;
-  int64_t padding = -1;
-  int64_t sequence = 128;
-  int64_t depth = 18;
-  std::string stem = "small";
-  bool zero_init = false;
-  double scale = 1;
-  int64_t variant = 0;
-  int64_t patch = 4;
-  std::string pool = "token";
-  std::string cell = "lstm";
-  int64_t feed_forward = 0;
-  std::string norm = "layer";
-  std::string positions = "learned";
-  double rotary_base = 10000;
-  std::string mlp = "gelu";
-  int64_t kv_heads = 0;
-  bool bias = true;
-  bool tied = true;
-  friend bool operator==(const ModelRecipe&, const ModelRecipe&) = default;
-};
-
-// One of [[optimizer.groups]]: settings of the parameters whose names match.
-struct GroupRecipe {
-  std::vector<std::string> match;      // patterns of names
-  double lr_scale = 1;                 // factor of the learning rate
-  std::optional<double> weight_decay;  // instead of the optimizer's
-  bool frozen = false;                 // not trained
-  friend bool operator==(const GroupRecipe&, const GroupRecipe&) = default;
-};
-using Groups = std::vector<GroupRecipe>;  // [[optimizer.groups]]
-
-// The values that depend on the optimizer are those of its row in nn/optimizers/rules.h where a file does not say
-// otherwise; here are sgd's, and common ones.
-struct OptimizerRecipe {
-  std::string name = "sgd";
-  double lr = 0.1;
-  double momentum = 0.9;
-  bool nesterov = false;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  bool centered = false;
-  double decay_rate = 0.8;
-  double trust = 1e-3;
-  double weight_decay = 0;
-  int64_t lookahead = 0;
-  double lookahead_alpha = 0.5;
-  Groups groups;
-  friend bool operator==(const OptimizerRecipe&, const OptimizerRecipe&) = default;
-};
-
-struct ScheduleRecipe {
-  std::string name = "constant";
-  int64_t warmup_steps = 0;
-  int64_t step_epochs = 10;
-  double gamma = 0.1;
-  double min_lr = 0;
-  double power = 2;
-  double start = 0.04;
-  double rise = 0.3;
-  int64_t restart_epochs = 10;
-  int64_t restart_factor = 1;
-  double decay = 0.2;
-  int64_t patience = 3;
-  friend bool operator==(const ScheduleRecipe&, const ScheduleRecipe&) = default;
 };
 
 struct TrainRecipe {
@@ -167,12 +69,7 @@ struct TrainRecipe {
   std::string update = "auto";
   double clip_norm = 0;
   double clip_value = 0;
-  std::string loss = "auto";
-  double focal_gamma = 2;
-  double huber_delta = 1;
-  double margin = 0.5;
-  int64_t embedding = 64;
-  double label_smoothing = 0;
+  LossSpec loss;  // train.loss, and the keys of that loss
   double sam = 0;
   double ema = 0;
   int64_t swa_from = 0;
@@ -221,11 +118,13 @@ struct RecipeOrigins {
 struct Recipe {  // All that a run is told.
   std::string name;
   int64_t seed = 0;
-  DeviceRecipe device;          // [device]
-  DataRecipe data;              // [data]
-  ModelRecipe model;            // [model]
-  OptimizerRecipe optimizer;    // [optimizer]
-  ScheduleRecipe schedule;      // [schedule]
+  DeviceRecipe device;  // [device]
+  DataRecipe data;      // [data]
+  ModelSpec model;      // [model]
+  // [optimizer]. What depends on the name is that of its row in nn/optimizers/rules.h where a file does not say
+  // otherwise; here it is sgd's.
+  OptimizerConfig optimizer{.momentum = 0.9};
+  ScheduleConfig schedule;      // [schedule]
   TrainRecipe train;            // [train]
   CheckpointRecipe checkpoint;  // [checkpoint]
   MemoryRecipe memory;          // [memory]

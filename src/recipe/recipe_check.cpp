@@ -15,14 +15,16 @@ void check_key(const RecipeKey& key, RecipeOrigin origin, Recipe& recipe, Recipe
   std::string path(key.path);
   if (bad->item) path += fmt::format("[{}]", *bad->item);
   std::string hint;
-  const RecipeField field = key.field(recipe);
+  const FieldPtr field = field_of(key, recipe);
+  const Allowed allowed = allowed_of(key);
   if (const auto* text = std::get_if<std::string*>(&field)) {
     static const std::vector<std::string_view> devices = [] {
       std::vector<std::string_view> names{"auto"};
       for (const Backend* b : backends()) names.push_back(b->name());
       return names;
     }();
-    const auto words = key.path == "device.name" ? std::span<const std::string_view>(devices) : key.allowed.choices;
+    const auto words = key.path == "device.name" ? std::span<const std::string_view>(devices)
+                                                 : std::span<const std::string_view>(allowed.choices);
     if (const auto word = did_you_mean(**text, words)) hint = fmt::format("; did you mean \"{}\"?", *word);
   }
   errors.add(origin, path, fmt::format("expected {}, got {}{}", allowed_text(key), shown(bad->got), hint));
@@ -37,8 +39,15 @@ void unknown_key(const std::string& path, RecipeOrigin origin, RecipeErrors& err
 }
 
 void check_recipe(Recipe& recipe, RecipeErrors& errors) {
-  for (const RecipeKey& key : recipe_keys()) {
-    if (!recipe.origins.keys.count(key.path)) check_key(key, {}, recipe, errors);
+  for (const KeyChoice& choice : key_choices()) {
+    const Schema* schema = choice.schema_of(choice.name(recipe));
+    if (schema && schema != &choice.params(recipe).schema())
+      errors.fail({choice.key}, fmt::format("the settings are not those of \"{}\"; set both, like ModelSpec(name) and "
+                                            "LossSpec(name)",
+                                            choice.name(recipe)));
+  }
+  for (const RecipeKey* key : recipe_keys(recipe)) {
+    if (!recipe.origins.keys.count(key->path)) check_key(*key, {}, recipe, errors);
   }
   // Rules read several values: they say nothing useful while one of them is wrong.
   if (errors.count() == 0) check_rules(recipe, errors);
@@ -46,12 +55,13 @@ void check_recipe(Recipe& recipe, RecipeErrors& errors) {
 
 void check_use(Recipe& recipe, std::span<const std::string_view> useless, RecipeErrors& errors) {
   if (errors.count() > 0) return;
-  for (const RecipeKey& key : recipe_keys()) {
-    const auto found = recipe.origins.keys.find(key.path);
-    if (found == recipe.origins.keys.end() || is_used(key, recipe)) continue;
-    const bool in_vain = found->second.set || std::find(useless.begin(), useless.end(), key.path) != useless.end();
+  for (const RecipeKey* key : recipe_keys(recipe)) {
+    const auto found = recipe.origins.keys.find(key->path);
+    if (found == recipe.origins.keys.end() || is_used(*key, recipe)) continue;
+    const bool in_vain = found->second.set || std::find(useless.begin(), useless.end(), key->path) != useless.end();
     if (in_vain)
-      errors.add(found->second, key.path, fmt::format("has no effect: it is for {} only; remove it", needs_text(key)));
+      errors.add(found->second, key->path,
+                 fmt::format("has no effect: it is for {} only; remove it", needs_text(*key)));
   }
   reset_unused(recipe);
 }

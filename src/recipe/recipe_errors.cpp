@@ -44,12 +44,12 @@ void RecipeErrors::add_syntax(RecipeOrigin origin, std::string_view message) {
   problems_.push_back({origin, fmt::format("{}:{}:{}: {}", origins_.file, origin.line, origin.column, message)});
 }
 
-void RecipeErrors::fail(std::initializer_list<std::string_view> keys, const std::string& message) {
+void RecipeErrors::report(std::span<const std::string_view> keys, const std::string& message) {
   for (std::string_view key : keys) {
     const auto found = origins_.keys.find(key);
-    if (found != origins_.keys.end()) return add(found->second, *keys.begin(), message);
+    if (found != origins_.keys.end()) return add(found->second, keys[0], message);
   }
-  add({}, *keys.begin(), message);
+  add({}, keys[0], message);
 }
 
 void RecipeErrors::finish() {

@@ -20,8 +20,9 @@ class RecipeErrors final : public RuleReport {
   void add(RecipeOrigin origin, std::string_view key, const std::string& message);
   void add_syntax(RecipeOrigin origin, std::string_view message);  // no key: the text itself is wrong
   // Named by the first of the keys, located at the first of them that was written somewhere.
-  void fail(std::initializer_list<std::string_view> keys, const std::string& message) override;
+  void report(std::span<const std::string_view> keys, const std::string& message) override;
 
+  void drop_from(size_t count) { problems_.resize(count); }
   size_t count() const { return problems_.size(); }
   bool full() const;
   void finish();  // UserError with Exit::bad_recipe when there was one

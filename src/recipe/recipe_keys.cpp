@@ -1,4 +1,4 @@
-// The key table: the only list of recipe keys.
+// The key table: the keys that are members of sections.
 #include "recipe/recipe_keys.h"
 
 #include <algorithm>
@@ -21,17 +21,6 @@ constexpr std::string_view kSources[] = {"fashion_mnist", "synthetic", "text",  
                                          "npy",           "png",       "arrays", "pixel_arrays"};
 constexpr std::string_view kTargets[] = {"class", "value", "mask", "image"};
 constexpr std::string_view kHeaders[] = {"auto", "yes", "no"};
-constexpr std::string_view kFamilies[] = {"mlp",  "cnn",  "resnet", "mobilenetv2", "efficientnet", "vit",
-                                          "bert", "unet", "lstm",   "gpt",         "layers"};
-constexpr std::string_view kActivations[] = {"relu", "gelu"};
-constexpr std::string_view kStems[] = {"small", "imagenet"};
-constexpr std::string_view kPools[] = {"token", "mean"};
-constexpr std::string_view kCells[] = {"lstm", "gru"};
-constexpr std::string_view kNorms[] = {"layer", "rms"};
-constexpr std::string_view kPositions[] = {"learned", "rotary"};
-constexpr std::string_view kMlps[] = {"gelu", "swiglu"};
-constexpr std::string_view kLosses[] = {"auto",        "cross_entropy", "focal", "bce",   "kl",    "triplet",
-                                        "contrastive", "mse",           "l1",    "huber", "cosine"};
 constexpr std::string_view kUpdates[] = {"after_all", "at_gradient", "auto"};
 constexpr std::string_view kPrecisions[] = {"f32", "bf16", "f16"};
 constexpr std::string_view kOnNan[] = {"stop", "skip"};
@@ -46,19 +35,12 @@ bool is_name(std::string_view text) {
 
 bool is_path(std::string_view text) { return text.size() <= 4096 && text.find('\0') == text.npos; }
 
-constexpr Allowed range(double min, double max) { return {.min = min, .max = max}; }
-constexpr Allowed below(double min, double max) { return {.min = min, .max = max, .below_max = true}; }
-constexpr Allowed above(double min, double max) { return {.min = min, .max = max, .above_min = true}; }
-constexpr Allowed count(double min) { return range(min, kMaxCount); }
-constexpr Allowed one_of(std::span<const std::string_view> choices) { return {.choices = choices}; }
-constexpr Allowed list(Allowed item, size_t min_items, size_t max_items) {
-  item.min_items = min_items;
-  item.max_items = max_items;
-  return item;
-}
+using allow::above, allow::below, allow::list, allow::range;
+Allowed count(double min) { return range(min, kMaxCount); }
+Allowed one_of(std::span<const std::string_view> words) { return allow::one_of({words.begin(), words.end()}); }
 
 // The path of a key is the path of its member.
-#define KEY(member) #member, [](Recipe & r) -> RecipeField { return &r.member; }
+#define KEY(member) #member, [](Recipe & r) -> FieldPtr { return &r.member; }
 constexpr bool kStable = true, kFree = false;
 constexpr bool kWhat = true, kHow = false;
 
@@ -80,12 +62,6 @@ bool has_own_values(const Recipe& r) { return is_own_data(r) && r.data.target ==
 constexpr KeyUse kOwnValues{has_own_values, "arrays of a program with data.target = \"value\""};
 constexpr KeyUse kCounted{[](const Recipe& r) { return (!reads(r, "text") && has_classes(r)) || has_own_values(r); },
                           "data other than text with data.target = \"class\" or \"mask\""};
-constexpr KeyUse kFocal{[](const Recipe& r) { return r.train.loss == "focal"; }, "train.loss = \"focal\""};
-constexpr KeyUse kHuber{[](const Recipe& r) { return r.train.loss == "huber"; }, "train.loss = \"huber\""};
-constexpr KeyUse kClasses{[](const Recipe& r) { return has_classes(r) && !learns_embedding(r.train.loss); },
-                          "data.target = \"class\" or \"mask\", and no train.loss of embeddings"};
-constexpr KeyUse kEmbedding{[](const Recipe& r) { return learns_embedding(r.train.loss); },
-                            "train.loss = \"triplet\" or \"contrastive\""};
 constexpr KeyUse kSized{[](const Recipe& r) { return reads(r, "synthetic") || reads(r, "png") || is_own_data(r); },
                         "data.source = \"synthetic\" or \"png\""};
 constexpr KeyUse kCsv{[](const Recipe& r) { return reads(r, "csv"); }, "data.source = \"csv\""};
@@ -98,52 +74,13 @@ constexpr KeyUse kNoise{[](const Recipe& r) {
                         },
                         "data.target = \"image\", or \"mask\" of data.source = \"png\""};
 constexpr KeyUse kText{[](const Recipe& r) { return r.data.source == "text"; }, "data.source = \"text\""};
-constexpr KeyUse kMlp{[](const Recipe& r) { return r.model.family == "mlp"; }, "model.family = \"mlp\""};
-constexpr KeyUse kBert{[](const Recipe& r) { return r.model.family == "bert"; }, "model.family = \"bert\""};
-constexpr KeyUse kCnnOrUnet{[](const Recipe& r) { return r.model.family == "cnn" || r.model.family == "unet"; },
-                            "model.family = \"cnn\" or \"unet\""};
-constexpr KeyUse kCnn{[](const Recipe& r) { return r.model.family == "cnn"; }, "model.family = \"cnn\""};
-constexpr KeyUse kGpt{[](const Recipe& r) { return r.model.family == "gpt"; }, "model.family = \"gpt\""};
-constexpr KeyUse kMlpOrCnn{[](const Recipe& r) { return r.model.family == "mlp" || r.model.family == "cnn"; },
-                           "model.family = \"mlp\" or \"cnn\""};
-constexpr KeyUse kResnet{[](const Recipe& r) { return r.model.family == "resnet"; }, "model.family = \"resnet\""};
-constexpr KeyUse kEfficientnet{[](const Recipe& r) { return r.model.family == "efficientnet"; },
-                               "model.family = \"efficientnet\""};
-constexpr KeyUse kConvNets{[](const Recipe& r) {
-                             return r.model.family == "resnet" || r.model.family == "mobilenetv2" ||
-                                    r.model.family == "efficientnet";
-                           },
-                           "model.family = \"resnet\", \"mobilenetv2\" or \"efficientnet\""};
-constexpr KeyUse kPooled{[](const Recipe& r) { return r.model.family == "vit" || r.model.family == "bert"; },
-                         "model.family = \"vit\" or \"bert\""};
-constexpr KeyUse kBertTokens{[](const Recipe& r) { return r.model.family == "bert" && r.model.tokens; },
-                             "model.family = \"bert\" with model.tokens"};
-constexpr KeyUse kVit{[](const Recipe& r) { return r.model.family == "vit"; }, "model.family = \"vit\""};
-constexpr KeyUse kLstm{[](const Recipe& r) { return r.model.family == "lstm"; }, "model.family = \"lstm\""};
-bool is_transformer(const Recipe& r) {
-  return r.model.family == "gpt" || r.model.family == "vit" || r.model.family == "bert";
-}
-constexpr KeyUse kTransformers{is_transformer, "model.family = \"gpt\", \"vit\" or \"bert\""};
-constexpr KeyUse kStacks{[](const Recipe& r) { return is_transformer(r) || r.model.family == "lstm"; },
-                         "model.family = \"gpt\", \"vit\", \"bert\" or \"lstm\""};
-constexpr KeyUse kLayered{
-    [](const Recipe& r) { return is_transformer(r) || r.model.family == "lstm" || r.model.family == "layers"; },
-    "model.family = \"gpt\", \"vit\", \"bert\", \"lstm\" or \"layers\""};
-constexpr KeyUse kNotLayers{[](const Recipe& r) { return r.model.family != "layers"; },
-                            "a model.family other than \"layers\" (which has layers of type dropout)"};
-constexpr KeyUse kTokens{[](const Recipe& r) { return takes_tokens(r); },
-                         "model.family = \"gpt\", \"bert\" with model.tokens, or layers that begin with an embedding"};
-constexpr KeyUse kRotary{[](const Recipe& r) { return r.model.family == "gpt" && r.model.positions == "rotary"; },
-                         "model.positions = \"rotary\""};
 // `section.name = "a", "b" or "c"`, of the rows for which `reads` is true.
 template <class Rows, class F>
 std::string names_text(std::string_view key, const Rows& rows, F&& reads) {
-  std::vector<std::string> names;
+  std::vector<std::string_view> names;
   for (const auto& row : rows)
-    if (reads(row)) names.push_back(quote_toml(row.name));
-  std::string text = std::string(key) + " = " + names[0];
-  for (size_t i = 1; i < names.size(); ++i) text += (i + 1 < names.size() ? ", " : " or ") + names[i];
-  return text;
+    if (reads(row)) names.push_back(row.name);
+  return choice_text(key, names);
 }
 // An unknown name is an error of its own.
 template <auto Member>
@@ -174,7 +111,7 @@ constexpr KeyUse kByEpochs{[](const Recipe& r) { return r.train.steps == 0; }, "
 constexpr KeyUse kInF16{[](const Recipe& r) { return r.train.precision == "f16"; }, "train.precision = \"f16\""};
 constexpr KeyUse kSkipping{[](const Recipe& r) { return r.train.on_nan == "skip"; }, "train.on_nan = \"skip\""};
 
-constexpr RecipeKey kKeys[] = {
+const RecipeKey kKeys[] = {
     {KEY(name),
      kFree,
      kHow,
@@ -260,57 +197,7 @@ constexpr RecipeKey kKeys[] = {
     {KEY(data.normalize.std), kFree, kWhat, kImages, list(above(0, 1e6), 1, 1024),
      "divides them after that; one, or one per channel"},
 
-    {KEY(model.family), kStable, kWhat, kAlways, one_of(kFamilies), "kind of network"},
-    {KEY(model.hidden), kFree, kWhat, kMlp, list(range(1, 1 << 20), 0, 256), "mlp: width of each hidden layer"},
-    {KEY(model.channels), kFree, kWhat, kCnnOrUnet, list(range(1, 65536), 1, 16),
-     "cnn: channels of each stage; a stage halves the image; unet: of each size, the first is that of the image"},
-    {KEY(model.dense), kFree, kWhat, kCnn, range(0, 1 << 20),
-     "cnn: width of the dense layer before the output; 0: none"},
-    {KEY(model.dropout), kFree, kWhat, kNotLayers, below(0, 1), "part of activations dropped while training"},
-    {KEY(model.batch_norm), kFree, kWhat, kCnn, {}, "cnn: batch normalisation after each convolution"},
-    {KEY(model.activation), kFree, kWhat, kMlpOrCnn, one_of(kActivations), "nonlinearity"},
-    {KEY(model.layers), kFree, kWhat, kLayered, list(range(1, 4096), 0, 1000),
-     "gpt, vit, bert, lstm: number of blocks or layers; layers: the list of [[model.layers]]"},
-    {KEY(model.heads), kFree, kWhat, kTransformers, range(1, 1024),
-     "gpt, vit, bert: attention heads; must divide model.width"},
-    {KEY(model.width), kFree, kWhat, kStacks, range(1, 1 << 20),
-     "gpt, vit, bert: width of the residual stream; lstm: of the state"},
-    {KEY(model.feed_forward), kFree, kWhat, kTransformers, range(0, 1 << 20),
-     "gpt, vit, bert: width inside of the feed-forward layers; 0: 4 times model.width, with swiglu 8 / 3 times"},
-    {KEY(model.tokens),
-     kFree,
-     kWhat,
-     kBert,
-     {},
-     "bert: samples are tokens (whole numbers, of npy files); false: rows of numbers or pixels"},
-    {KEY(model.vocab), kFree, kWhat, kTokens, range(2, 1 << 24), "number of tokens; bytes need 256, ASCII text 128"},
-    {KEY(model.padding), kFree, kWhat, kBertTokens, range(-1, 1 << 24),
-     "bert: the token that fills short samples up: no token sees it, and no mean has it; -1: none"},
-    {KEY(model.sequence), kFree, kWhat, kTokens, range(1, 1 << 20), "number of positions"},
-    {KEY(model.norm), kFree, kWhat, kGpt, one_of(kNorms), "gpt: layer norm, or LLaMA's root-mean-square norm"},
-    {KEY(model.positions), kFree, kWhat, kGpt, one_of(kPositions),
-     "gpt: a learned table of positions, or queries and keys turned by their position"},
-    {KEY(model.rotary_base), kFree, kWhat, kRotary, above(1, 1e12), "gpt: base of the angles of rotary positions"},
-    {KEY(model.mlp), kFree, kWhat, kGpt, one_of(kMlps), "gpt: feed-forward layers with GELU, or LLaMA's gated ones"},
-    {KEY(model.kv_heads), kFree, kWhat, kGpt, range(0, 1024),
-     "gpt: heads of keys and values, each shared by several heads of queries; 0: model.heads"},
-    {KEY(model.bias), kFree, kWhat, kGpt, {}, "gpt: biases in the dense layers"},
-    {KEY(model.tied), kFree, kWhat, kGpt, {}, "gpt: the output layer has the token table as its weight"},
-    {KEY(model.depth), kFree, kWhat, kResnet, range(18, 101), "resnet: 18, 34, 50 or 101"},
-    {KEY(model.stem), kFree, kWhat, kConvNets, one_of(kStems),
-     "first layers: for small images (3x3, size kept), or as published for images of 224 x 224"},
-    {KEY(model.zero_init),
-     kFree,
-     kWhat,
-     kResnet,
-     {},
-     "resnet: the last norm of each block starts with scale 0, so that blocks start as the identity"},
-    {KEY(model.scale), kFree, kWhat, kConvNets, above(0, 16), "factor of the published numbers of channels"},
-    {KEY(model.variant), kFree, kWhat, kEfficientnet, range(0, 4), "efficientnet: lite 0 to 4"},
-    {KEY(model.patch), kFree, kWhat, kVit, range(1, 4096), "vit: side of a patch; must divide the image's sides"},
-    {KEY(model.pool), kFree, kWhat, kPooled, one_of(kPools),
-     "vit, bert: the class is read from the first token, or from the mean of all"},
-    {KEY(model.cell), kFree, kWhat, kLstm, one_of(kCells), "lstm: kind of the recurrent layers"},
+    {KEY(model.family), kStable, kWhat, kAlways, {}, "kind of network", &key_choices()[0]},
 
     {KEY(optimizer.name), kStable, kWhat, kAlways, one_of(kOptimizerNames), "update rule"},
     {KEY(optimizer.lr), kStable, kWhat, kAlways, above(0, 1e3), "peak learning rate"},
@@ -338,11 +225,7 @@ constexpr RecipeKey kKeys[] = {
     {KEY(optimizer.lookahead), kFree, kWhat, kAlways, range(0, 1e6),
      "steps after which slow weights go part of the way to the fast ones, which start again from there; 0: off"},
     {KEY(optimizer.lookahead_alpha), kFree, kWhat, kLookahead, range(1e-6, 1), "part of the way"},
-    {KEY(optimizer.groups),
-     kFree,
-     kWhat,
-     kAlways,
-     {},
+    {KEY(optimizer.groups), kFree, kWhat, kAlways, allow::tables(group_tables, 1000),
      "settings of parameters by name: `match` (a pattern or a list, with * and ?), `lr_scale`, `weight_decay`, "
      "`frozen`; "
      "the first group that matches holds"},
@@ -381,15 +264,15 @@ constexpr RecipeKey kKeys[] = {
     {KEY(train.clip_norm), kFree, kWhat, kAlways, range(0, kInfinity),
      "largest norm of all gradients together; 0: off"},
     {KEY(train.clip_value), kFree, kWhat, kAlways, range(0, kInfinity), "largest size of a gradient element; 0: off"},
-    {KEY(train.loss), kFree, kWhat, kAlways, one_of(kLosses),
+    {"train.loss",
+     [](Recipe& r) -> FieldPtr { return &r.train.loss.name; },
+     kFree,
+     kWhat,
+     kAlways,
+     {},
      "what training makes small: of classes cross_entropy (auto), focal, bce or kl, or triplet or contrastive for an "
-     "embedding; of numbers and pixels mse (auto), l1 or huber; of several numbers cosine"},
-    {KEY(train.focal_gamma), kFree, kWhat, kFocal, range(0, 100), "how much less a sample counts that is known well"},
-    {KEY(train.huber_delta), kFree, kWhat, kHuber, above(0, 1e6), "distance from which on the loss is a line"},
-    {KEY(train.margin), kFree, kWhat, kEmbedding, above(0, 2),
-     "by which samples of other classes shall be farther; triplet: than those of the class, contrastive: than nothing"},
-    {KEY(train.embedding), kFree, kWhat, kEmbedding, range(1, 1 << 20), "numbers of an embedding"},
-    {KEY(train.label_smoothing), kFree, kWhat, kClasses, below(0, 1), "part of the target spread over all classes"},
+     "embedding; of numbers and pixels mse (auto), l1 or huber; of several numbers cosine",
+     &key_choices()[1]},
     {KEY(train.sam), kFree, kWhat, kAlways, range(0, 100),
      "length of the step uphill from which the gradient is taken (sharpness-aware: twice the work); 0: off"},
     {KEY(train.ema), kFree, kWhat, kAlways, below(0, 1),
@@ -444,28 +327,34 @@ constexpr RecipeKey kKeys[] = {
 
 }  // namespace
 
-std::span<const RecipeKey> recipe_keys() { return kKeys; }
+std::span<const RecipeKey> section_keys() { return kKeys; }
 
-const RecipeKey* find_recipe_key(std::string_view path) {
-  const auto* key =
-      std::find_if(std::begin(kKeys), std::end(kKeys), [&](const RecipeKey& k) { return k.path == path; });
+const RecipeKey* find_section_key(std::string_view path) {
+  const auto* key = std::ranges::find(kKeys, path, &RecipeKey::path);
   return key == std::end(kKeys) ? nullptr : key;
 }
 
-bool is_used(const RecipeKey& key, const Recipe& recipe) {
-  if (key.path.starts_with("model.") && is_own_family(recipe.model.family)) return true;  // it may read what it likes
-  return !key.use.used || key.use.used(recipe);
+bool is_used(const RecipeKey& key, const Recipe& r) {
+  if (!key.setting) return !key.use.used || key.use.used(r);
+  return key.choice->params(const_cast<Recipe&>(r)).is_used(*key.setting) &&
+         (!key.choice->used || key.choice->used(r, *key.setting));
 }
 
 void reset_unused(Recipe& recipe) {
   Recipe defaults;
-  for (const RecipeKey& key : kKeys) {
-    if (is_used(key, recipe)) continue;
-    std::visit([&](auto* field) { *field = *std::get<decltype(field)>(key.field(defaults)); }, key.field(recipe));
+  for (const RecipeKey* key : recipe_keys(recipe)) {
+    if (is_used(*key, recipe)) continue;
+    if (key->setting)
+      key->choice->params(recipe).reset(*key->setting);
+    else
+      std::visit([&](auto* field) { *field = *std::get<decltype(field)>(key->member(defaults)); }, key->member(recipe));
   }
 }
 
-std::string needs_text(const RecipeKey& key) { return key.use.needs ? key.use.needs() : std::string(key.use.with); }
+std::string needs_text(const RecipeKey& key) {
+  if (key.setting) return std::string(key.setting->used ? key.setting->needs : key.choice->with);
+  return key.use.needs ? key.use.needs() : std::string(key.use.with);
+}
 
 void fill_defaults(Recipe& r, const std::function<bool(std::string_view)>& written) {
   const OptimizerRule* rule = find_optimizer(r.optimizer.name);

@@ -1,35 +1,20 @@
-// The key table of recipes and what is derived from a row: text of a value, text of what is allowed, checks.
+// The keys of recipes and what is derived from a key: text of a value, text of what is allowed, checks. Most keys are
+// members of sections: rows of the table in recipe_keys.cpp. The others are the settings of what a key chooses: of the
+// model family, of the loss.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "nn/step/step.h"
 #include "recipe/recipe.h"
-#include "recipe/words.h"
 
 namespace lathe {
-
-using RecipeField =
-    std::variant<bool*, int64_t*, double*, std::string*, Ints*, Doubles*, ByteSize*, LayersRecipe*, Groups*>;
-
-// What a value may be. For lists the range holds for each item.
-struct Allowed {
-  double min = -std::numeric_limits<double>::infinity();
-  double max = std::numeric_limits<double>::infinity();
-  bool above_min = false, below_max = false;  // the bound itself is excluded
-  size_t min_items = 0, max_items = std::numeric_limits<size_t>::max();
-  std::span<const std::string_view> choices{};
-  bool (*matches)(std::string_view) = nullptr;  // for strings that are no fixed choice
-  std::string_view pattern{};                   // what `matches` wants, in words
-};
 
 // When a key has an effect at all; a key that cannot have one is not accepted in silence.
 struct KeyUse {
@@ -38,40 +23,64 @@ struct KeyUse {
   std::string (*needs)() = nullptr;       // the same where a table says it; then `with` is empty
 };
 
+// A key whose value is the name of a row of a table; the settings of the row are keys of the same section.
+struct KeyChoice {
+  std::string_view key;                       // "model.family"
+  std::string& (*name)(Recipe&);              // its value
+  ParamSet& (*params)(Recipe&);               // the settings of the row
+  std::vector<TableType> (*rows)();           // names and schemas, custom ones included
+  std::vector<TableType> (*listed)();         // those that a recipe may choose from before a program adds some
+  bool (*used)(const Recipe&, const Field&);  // whether a setting has an effect, beside its own condition; null: yes
+  std::string_view with;                      // what that needs, in words
+
+  std::string_view section() const { return key.substr(0, key.rfind('.') + 1); }  // "model."
+  const Schema* schema_of(std::string_view row) const;                            // or null
+};
+std::span<const KeyChoice> key_choices();  // model.family, train.loss
+
 struct RecipeKey {
-  std::string_view path;  // "optimizer.lr"
-  RecipeField (*field)(Recipe&);
-  bool stable;   // scripts may rely on it
+  std::string path;             // "optimizer.lr"
+  FieldPtr (*member)(Recipe&);  // of a section; null: a setting of what `choice` chooses
+  bool stable;                  // scripts may rely on it
   bool numbers;  // changes what a run computes: fixed for a run and part of its hash. The others say how long, how
                  // fast, where or how verbose
   KeyUse use;
   Allowed allowed;
   std::string_view help;
+  const KeyChoice* choice = nullptr;  // of which it is the key, or a setting
+  const Field* setting = nullptr;     // of a row
+  const Schema* row = nullptr;        // that the setting is of
 };
+using RecipeKeys = std::vector<const RecipeKey*>;
 
-std::span<const RecipeKey> recipe_keys();  // grouped by section, in the order of printing
-const RecipeKey* find_recipe_key(std::string_view path);
+std::span<const RecipeKey> section_keys();  // the table
+RecipeKeys recipe_keys(const Recipe&);      // of its family and its loss; grouped by section, in the order of printing
+RecipeKeys all_recipe_keys();               // of every family and loss: a path may be there several times
+const RecipeKey* find_recipe_key(const Recipe&, std::string_view path);  // or null
+const RecipeKey* find_section_key(std::string_view path);                // a member of a section; or null
+const RecipeKey* find_setting(const KeyChoice&, const Schema&, std::string_view path);  // of a row; or null
+// The choice of which some row has the setting; or null.
+const KeyChoice* find_choice(std::string_view path);
+FieldPtr field_of(const RecipeKey&, Recipe&);        // to read or write
+FieldPtr field_of(const RecipeKey&, const Recipe&);  // to read
+// Gives each choice whose name changed the settings of its row, with their defaults; true where there was one.
+bool settle_choices(Recipe&);
+
 bool is_used(const RecipeKey& key, const Recipe& recipe);
 void reset_unused(Recipe& recipe);  // keys without effect get their defaults, so that equal runs have equal recipes
 std::string needs_text(const RecipeKey& key);  // what it needs to have an effect
+// The rows that have a setting, in words: `model.family = "cnn" or "unet"`.
+std::string rows_text(const KeyChoice&, std::span<const std::string_view> rows);
 // Keys whose default follows from other keys get it, where `written` is false.
 void fill_defaults(Recipe& recipe, const std::function<bool(std::string_view)>& written);
 bool is_recipe_section(std::string_view path);  // "data", "data.augment", ...
 
-std::string type_name(const RecipeKey& key);                         // "integer", "list of numbers", ...
-std::string allowed_text(const RecipeKey& key);                      // "an integer from 1 to 10"
-std::string value_text(const RecipeKey& key, const Recipe& recipe);  // as TOML
-
-// What is wrong with the value as it stands, as `got`, or nothing. For lists `item` is the index of the culprit.
-struct BadValue {
-  std::string got;
-  std::optional<size_t> item;
-};
-std::optional<BadValue> check_value(const RecipeKey& key, const Recipe& recipe);
-
-std::string quote_toml(std::string_view text);  // a TOML basic string
-std::string number_text(double value);          // shortest TOML float that reads back equal
-std::string size_text(ByteSize size);           // "512MiB"
+Allowed allowed_of(const RecipeKey& key);                                         // choices are those of the moment
+std::string type_name(const RecipeKey& key);                                      // "integer", "list of numbers", ...
+std::string allowed_text(const RecipeKey& key);                                   // "an integer from 1 to 10"
+std::string default_text(const RecipeKey& key);                                   // as TOML
+std::string value_text(const RecipeKey& key, const Recipe& recipe);               // as TOML
+std::optional<BadValue> check_value(const RecipeKey& key, const Recipe& recipe);  // what is wrong, if anything
 
 // did_you_mean among the keys: typing errors anywhere in the path, or the right name in the wrong section.
 std::optional<std::string_view> did_you_mean_key(std::string_view path);
@@ -81,12 +90,7 @@ Task task_of(const Recipe& recipe);       // by data.target and train.loss
 // Of the model for each sample, token or pixel; `classes`: as many as the data have, of classes, numbers or channels.
 int64_t outputs_of(const Recipe& recipe, int64_t classes);
 
-// Rules that join several keys. Calls fail(keys, message) for each broken one; the first key is the one to name.
-class RuleReport {
- public:
-  virtual ~RuleReport() = default;
-  virtual void fail(std::initializer_list<std::string_view> keys, const std::string& message) = 0;
-};
+// Rules that join several keys: each broken one goes to the report.
 void check_rules(const Recipe& recipe, RuleReport& report);
 // The rules that need the shape of the images (height, width, channels).
 void check_image_rules(const Recipe& recipe, const Ints& shape, RuleReport& report);

@@ -2,7 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <deque>
+#include <optional>
 #include <type_traits>
 
 #include "base/did_you_mean.h"
@@ -18,6 +19,8 @@ namespace {
 
 constexpr size_t kMaxTextBytes = 1 << 20;
 
+// Reads in two phases: the members of sections, then the settings of what they choose. A file is judged by itself
+// first; then what --set chooses decides.
 class Reader {
  public:
   Reader(Recipe& recipe, std::string file) : recipe_(recipe), errors_(recipe.origins) {
@@ -26,18 +29,40 @@ class Reader {
 
   void read_text(std::string_view text);
   void read_set(const std::string& set);
+  void settle();  // after all text and sets
   void finish() {
     check_recipe(recipe_, errors_);
     check_use(recipe_, useless_, errors_);
+    if (errors_.count() == 0)
+      for (const Stray& s : strays_) errors_.add(s.origin, s.path, s.message);
     errors_.finish();
   }
 
  private:
+  struct Setting {  // A key that some row of a choice has.
+    const KeyChoice* choice;
+    std::string path;
+    const toml::node* node;
+    std::optional<std::string> raw;  // the value text of a --set
+    bool whole = false;              // which is all of it
+  };
+  struct Stray {  // A setting of another row than the chosen one.
+    std::string path;
+    RecipeOrigin origin;
+    std::string message;
+  };
+
   void walk(const toml::table& table, const std::string& prefix);
   void visit(const std::string& path, const toml::node& node, RecipeOrigin key_origin);
   void assign(const RecipeKey& key, const toml::node& node);
-  bool read_layers(const std::string& path, const toml::array& array, std::vector<LayerSpec>& out);
-  bool read_groups(const toml::node& node, Groups& out);
+  void assign_settings(const std::vector<Setting>& settings);
+  void check_stray(const Setting& setting);
+  bool read_value(FieldPtr field, const Allowed& allowed, const std::string& path, const toml::node& node,
+                  std::string_view hint);
+  bool read_tables(const Allowed& allowed, const std::string& path, const toml::array& array, Tables& out);
+  void read_table(const TableType& type, const std::string& path, const toml::table& table, ParamSet& out);
+  // Whether the node is a value of the field; without an error.
+  bool is_of(FieldPtr field, const Allowed& allowed, const toml::node& node);
   RecipeOrigin origin_of(const toml::source_region& source) const {
     return {source.begin.line, source.begin.column, raw_set_ != nullptr};
   }
@@ -45,7 +70,11 @@ class Reader {
   Recipe& recipe_;
   RecipeErrors errors_;
   const std::string* raw_set_ = nullptr;   // the value text while a --set is read
+  const toml::node* raw_node_ = nullptr;   // whose text that is
   std::vector<std::string_view> useless_;  // keys without effect in the file by itself
+  std::deque<toml::table> tables_;         // that settings point into
+  std::vector<Setting> settings_, set_settings_;
+  std::vector<Stray> strays_;
 };
 
 std::string got(const toml::node& node) {
@@ -95,7 +124,9 @@ bool get_value(const toml::node& node, ByteSize& out) {
   return size.has_value();
 }
 
-bool get_value(const toml::node& node, std::vector<std::string>& out) {
+bool get_value(const toml::node& node, std::optional<double>& out) { return get_value(node, out.emplace()); }
+
+bool get_value(const toml::node& node, Strings& out) {
   out.assign(1, "");
   if (get_value(node, out[0])) return true;
   const auto* array = node.as_array();
@@ -105,173 +136,227 @@ bool get_value(const toml::node& node, std::vector<std::string>& out) {
   return array != nullptr;
 }
 
-bool Reader::read_groups(const toml::node& node, Groups& out) {
-  static constexpr std::string_view kNames[] = {"match", "lr_scale", "weight_decay", "frozen"};
-  const size_t before = errors_.count();
-  const auto expected = [&](const toml::node& at, const std::string& path, std::string_view what) {
-    errors_.add(origin_of(at.source()), path, fmt::format("expected {}, got {}", what, got(at)));
-  };
-  const auto* array = node.as_array();
-  if (!array) {
-    expected(node, "optimizer.groups", "a list of tables, like [[optimizer.groups]]");
-    return false;
-  }
-  out.clear();
-  for (size_t i = 0; i < array->size(); ++i) {
-    const std::string path = fmt::format("optimizer.groups[{}]", i);
-    const auto* table = (*array)[i].as_table();
-    if (!table) {
-      expected((*array)[i], path, "a table with match, lr_scale, weight_decay, frozen");
-      continue;
-    }
-    GroupRecipe& g = out.emplace_back();
-    for (const auto& [key, value] : *table) {
-      const std::string at = path + "." + std::string(key.str());
-      if (key.str() == "match") {
-        if (!get_value(value, g.match)) expected(value, at, "a pattern of parameter names, or a list of them");
-      } else if (key.str() == "lr_scale") {
-        if (!get_value(value, g.lr_scale)) expected(value, at, "a number above 0 to 1000000");
-      } else if (key.str() == "weight_decay") {
-        if (!get_value(value, g.weight_decay.emplace())) expected(value, at, "a number from 0 to 1000");
-      } else if (key.str() == "frozen") {
-        if (!get_value(value, g.frozen)) expected(value, at, "true or false");
-      } else {
-        const auto word = did_you_mean(key.str(), kNames);
-        errors_.add(origin_of(key.source()), at,
-                    word ? fmt::format("unknown key; did you mean \"{}\"?", *word) : std::string("unknown key"));
-      }
-    }
-    if (!table->contains("match"))
-      errors_.add(origin_of(table->source()), path, "expected `match`: which parameters the group is for");
-  }
-  return errors_.count() == before;
-}
-
 void Reader::assign(const RecipeKey& key, const toml::node& node) {
   const RecipeOrigin origin = origin_of(node.source());
-  const auto mismatch = [&](const toml::node& culprit, const std::string& suffix) {
-    errors_.add(origin_of(culprit.source()), std::string(key.path) + suffix,
-                fmt::format("expected {}, got {}", allowed_text(key), got(culprit)));
+  std::string hint;
+  if (key.setting && !is_of(field_of(key, recipe_), key.allowed, node))
+    for (const TableType& row : key.choice->rows()) {
+      ParamSet other(row.schema());
+      const Field* f = row.schema().find(key.setting->name);
+      if (f && is_of(other.at(*f), f->allowed, node))
+        hint = fmt::format("; that is for {} = \"{}\"", key.choice->key, row.name);
+    }
+  const bool ok = read_value(field_of(key, recipe_), allowed_of(key), key.path, node, hint);
+  recipe_.origins.keys[key.path] = origin;
+  if (ok) check_key(key, origin, recipe_, errors_);
+}
+
+bool Reader::is_of(FieldPtr field, const Allowed& allowed, const toml::node& node) {
+  const size_t before = errors_.count();
+  const bool ok = read_value(field, allowed, "", node, "");
+  errors_.drop_from(before);
+  return ok;
+}
+
+bool Reader::read_value(FieldPtr field, const Allowed& allowed, const std::string& path, const toml::node& node,
+                        std::string_view hint) {
+  const auto mismatch = [&](const toml::node& culprit, const std::string& suffix = "") {
+    errors_.add(origin_of(culprit.source()), path + suffix,
+                fmt::format("expected {}, got {}{}", allowed_text(field, allowed), got(culprit), hint));
+    return false;
   };
-  const bool ok = std::visit(
+  return std::visit(
       [&](auto* p) {
         using T = std::remove_pointer_t<decltype(p)>;
-        if constexpr (std::is_same_v<T, Groups>) {
-          return read_groups(node, *p);
+        if constexpr (std::is_same_v<T, Tables>) {
+          const auto* array = node.as_array();
+          Tables items;
+          if (!array) return mismatch(node);
+          if (!read_tables(allowed, path, *array, items)) return false;
+          *p = std::move(items);
+          return true;
         } else if constexpr (std::is_same_v<T, Ints> || std::is_same_v<T, Doubles>) {
           T items;
           typename T::value_type item{};
           if (const auto* array = node.as_array()) {
             for (size_t i = 0; i < array->size(); ++i) {
-              if (!get_value((*array)[i], item)) {
-                mismatch((*array)[i], fmt::format("[{}]", i));
-                return false;
-              }
+              if (!get_value((*array)[i], item)) return mismatch((*array)[i], fmt::format("[{}]", i));
               items.push_back(item);
             }
           } else if (get_value(node, item)) {
             items.push_back(item);  // a scalar is a list of one
           } else {
-            mismatch(node, "");
-            return false;
+            return mismatch(node);
           }
           *p = std::move(items);
-          return true;
-        } else if constexpr (std::is_same_v<T, LayersRecipe>) {
-          LayersRecipe layers;
-          if (const auto* array = node.as_array()) {
-            if (!read_layers(std::string(key.path), *array, layers.list)) return false;
-          } else if (!get_value(node, layers.count)) {
-            mismatch(node, "");
-            return false;
-          }
-          *p = std::move(layers);
           return true;
         } else {
           if constexpr (std::is_same_v<T, std::string>) {
             // In --set a string needs no quotes, even when it reads like a number.
-            if (raw_set_ && !node.is_string()) {
+            if (&node == raw_node_ && !node.is_string()) {
               *p = *raw_set_;
               return true;
             }
           }
-          if (get_value(node, *p)) return true;
-          mismatch(node, "");
-          return false;
+          if constexpr (std::is_same_v<T, int64_t>) {
+            const auto* word = node.as_string();
+            if (word && !allowed.word.empty() && word->get() == allowed.word) {
+              *p = allowed.word_value;
+              return true;
+            }
+          }
+          T value{};
+          if (!get_value(node, value)) return mismatch(node);
+          *p = std::move(value);
+          return true;
         }
       },
-      key.field(recipe_));
-  recipe_.origins.keys[std::string(key.path)] = origin;
-  if (ok) check_key(key, origin, recipe_, errors_);
+      field);
 }
 
-// False when a layer is wrong, which is reported already.
-bool Reader::read_layers(const std::string& path, const toml::array& array, std::vector<LayerSpec>& out) {
+// False when an item is wrong, which is reported already.
+bool Reader::read_tables(const Allowed& allowed, const std::string& path, const toml::array& array, Tables& out) {
   const size_t before = errors_.count();
+  const auto types = allowed.tables();
+  const bool typed = !types[0].name.empty();
   for (size_t i = 0; i < array.size(); ++i) {
     const std::string at = fmt::format("{}[{}]", path, i);
     const RecipeOrigin origin = origin_of(array[i].source());
     const auto* table = array[i].as_table();
     if (!table) {
-      errors_.add(origin, at,
-                  fmt::format("expected a table like {{ type = \"dense\", out = 10 }}, got {}", got(array[i])));
+      const std::string what = typed ? fmt::format("like {{ type = \"{}\" }}", types[0].name)
+                                     : fmt::format("with {}", fmt::join(types[0].schema().names(), ", "));
+      errors_.add(origin, at, fmt::format("expected a table {}, got {}", what, got(array[i])));
       continue;
     }
-    LayerSpec layer;
-    std::map<std::string, RecipeOrigin> origins;
-    RecipeOrigin of_type = origin;
-    for (const auto& [key, node] : *table) {
-      const std::string name(key.str());
-      bool flag = false;
-      int64_t integer = 0;
-      double number = 0;
-      std::string text;
-      LayerValue value;
-      if (get_value(node, flag))
-        value = flag;
-      else if (get_value(node, integer))
-        value = integer;
-      else if (get_value(node, number))
-        value = number;
-      else if (get_value(node, text))
-        value = text;
-      else {
-        errors_.add(origin_of(node.source()), at + "." + name,
-                    fmt::format("expected a single value, got {}", got(node)));
-        continue;
+    if (!path.empty()) recipe_.origins.keys[at] = origin;
+    const TableType* type = &types[0];
+    if (typed) {
+      std::vector<std::string_view> names;
+      for (const TableType& t : types) names.push_back(t.name);
+      const toml::node* given = table->get("type");
+      const auto* word = given ? given->as_string() : nullptr;
+      type = word ? find_type(allowed, word->get()) : nullptr;
+      if (!given) {
+        errors_.add(origin, at, fmt::format("expected type = one of {}", fmt::join(names, ", ")));
+      } else if (!type) {
+        const auto near = word ? did_you_mean(word->get(), names) : std::nullopt;
+        errors_.add(origin_of(given->source()), at,
+                    fmt::format("unknown type, known: {}, got {}{}", fmt::join(names, ", "), got(*given),
+                                near ? fmt::format("; did you mean \"{}\"?", *near) : ""));
       }
-      origins[name] = origin_of(key.source());
-      if (name == "type") {
-        of_type = origin_of(node.source());
-        if (const auto* word = std::get_if<std::string>(&value))
-          layer.type = *word;
-        else
-          layer.type = got(node);
-      } else {
-        layer.keys.emplace_back(name, std::move(value));
-      }
+      if (!type) continue;
     }
-    recipe_.origins.keys[at] = origin;
-    for (const LayerProblem& p : check_layer(layer)) {
-      std::string hint;
-      if (const auto word = did_you_mean(p.wrong, p.words); !p.wrong.empty() && word)
-        hint = fmt::format("; did you mean \"{}\"?", *word);
-      const std::string got_type = p.key.empty() && !p.words.empty() && !layer.type.empty()
-                                       ? fmt::format(", got \"{}\"", shown(layer.type))
-                                       : "";
-      const RecipeOrigin where = p.key.empty() ? of_type : origins[p.key];
-      errors_.add(where, p.key.empty() ? at : at + "." + p.key, p.message + got_type + hint);
-    }
-    out.push_back(normalized(layer));
+    ParamSet item(type->schema());
+    read_table(*type, at, *table, item);
+    out.push_back(std::move(item));
   }
   return errors_.count() == before;
 }
 
+void Reader::read_table(const TableType& type, const std::string& path, const toml::table& table, ParamSet& out) {
+  const Schema& schema = type.schema();
+  for (const auto& [key, node] : table) {
+    if (key.str() == "type" && !type.name.empty()) continue;
+    const std::string at = path + "." + std::string(key.str());
+    const Field* f = schema.find(key.str());
+    if (!f) {
+      const auto names = schema.names();
+      const auto word = did_you_mean(key.str(), names);
+      const std::string known =
+          type.name.empty() ? "" : fmt::format(" of {}, known: {}", type.name, fmt::join(names, ", "));
+      errors_.add(origin_of(key.source()), at,
+                  fmt::format("unknown key{}{}", known, word ? fmt::format("; did you mean \"{}\"?", *word) : ""));
+      continue;
+    }
+    if (!read_value(out.at(*f), f->allowed, at, node, "")) continue;
+    if (const auto bad = check_value(out.at(*f), f->allowed)) {
+      const FieldPtr field = out.at(*f);
+      const auto* text = std::get_if<std::string*>(&field);
+      const auto word = text ? did_you_mean(**text, f->allowed.choices) : std::nullopt;
+      errors_.add(origin_of(node.source()), at,
+                  fmt::format("expected {}, got {}{}", allowed_text(field, f->allowed), shown(bad->got),
+                              word ? fmt::format("; did you mean \"{}\"?", *word) : ""));
+    }
+  }
+  for (const Field& f : schema.fields)
+    if (f.allowed.required && !table.contains(f.name))
+      errors_.add(origin_of(table.source()), path,
+                  type.name.empty() ? fmt::format("expected `{}`: {}", f.name, f.help)
+                                    : fmt::format("{} needs {}: {}", type.name, f.name, f.help));
+}
+
+void Reader::assign_settings(const std::vector<Setting>& settings) {
+  for (const Setting& s : settings) {
+    raw_set_ = s.raw ? &*s.raw : nullptr;
+    raw_node_ = s.whole ? s.node : nullptr;
+    if (const RecipeKey* key = find_setting(*s.choice, s.choice->params(recipe_).schema(), s.path))
+      assign(*key, *s.node);
+    else
+      check_stray(s);
+  }
+  raw_set_ = nullptr;
+  raw_node_ = nullptr;
+}
+
+// A written-out recipe of an earlier version has the settings of all rows, with their defaults.
+void Reader::check_stray(const Setting& s) {
+  std::vector<std::string_view> of_kind, all;
+  const RecipeKey* first = nullptr;
+  for (const TableType& row : s.choice->rows()) {
+    const RecipeKey* key = find_setting(*s.choice, row.schema(), s.path);
+    if (!key) continue;
+    if (!first) first = key;
+    ParamSet other(row.schema());
+    const FieldPtr field = other.at(*key->setting);
+    if (!is_of(field, key->allowed, *s.node)) continue;
+    of_kind.push_back(row.name);
+    if (!s.raw && value_text(field, key->allowed) == default_text(*key)) return;
+  }
+  if (of_kind.empty()) {
+    ParamSet other(*first->row);
+    read_value(other.at(*first->setting), first->allowed, s.path, *s.node, "");
+    return;
+  }
+  strays_.push_back({s.path, origin_of(s.node->source()),
+                     fmt::format("has no effect: it is for {} only; remove it", rows_text(*s.choice, of_kind))});
+}
+
+void Reader::settle() {
+  const std::vector<Stray> in_file = std::move(strays_);
+  strays_.clear();
+  if (settle_choices(recipe_)) {
+    // What the file has is read again, for what is chosen now. It may have settings that only now have an effect, but
+    // none that never had one.
+    for (const Setting& s : settings_) recipe_.origins.keys.erase(s.path);
+    // The same name may be of another kind there: `layers` is a number, or a list.
+    std::erase_if(settings_, [&](const Setting& s) {
+      ParamSet scratch = s.choice->params(recipe_);
+      const RecipeKey* key = find_setting(*s.choice, scratch.schema(), s.path);
+      return key && !is_of(scratch.at(*key->setting), key->allowed, *s.node);
+    });
+    const size_t before = errors_.count();
+    assign_settings(settings_);
+    if (before > 0) errors_.drop_from(before);
+    std::erase_if(strays_, [&](const Stray& s) {
+      return std::ranges::none_of(in_file, [&](const Stray& was) { return was.path == s.path; });
+    });
+  } else {
+    strays_ = in_file;
+  }
+  assign_settings(set_settings_);
+}
+
 void Reader::visit(const std::string& path, const toml::node& node, RecipeOrigin key_origin) {
-  if (const RecipeKey* key = find_recipe_key(path)) {
+  if (const RecipeKey* key = find_section_key(path)) {
     assign(*key, node);
+  } else if (const KeyChoice* choice = find_choice(path)) {
+    if (raw_set_)
+      set_settings_.push_back({choice, path, &node, *raw_set_, &node == raw_node_});
+    else
+      settings_.push_back({choice, path, &node, std::nullopt, false});
   } else if (path == "device" && node.is_value()) {
-    assign(*find_recipe_key("device.name"), node);  // the short form
+    assign(*find_section_key("device.name"), node);  // the short form
   } else if (!is_recipe_section(path)) {
     unknown_key(path, key_origin, errors_);
   } else if (const auto* table = node.as_table()) {
@@ -287,16 +372,18 @@ void Reader::walk(const toml::table& table, const std::string& prefix) {
 
 void Reader::read_text(std::string_view text) {
   try {
-    walk(parse_toml(text, kMaxTextBytes), "");
+    tables_.push_back(parse_toml(text, kMaxTextBytes));
+    walk(tables_.back(), "");
   } catch (const TomlError& error) {
     errors_.add_syntax({error.line, error.column}, error.message);
   }
+  settle_choices(recipe_);
+  assign_settings(settings_);
   // A written-out recipe has every key: one that has no effect must have its default.
-  const Recipe defaults;
-  for (const RecipeKey& key : recipe_keys())
-    if (recipe_.origins.keys.count(key.path) && !is_used(key, recipe_) &&
-        value_text(key, recipe_) != value_text(key, defaults))
-      useless_.push_back(key.path);
+  for (const RecipeKey* key : recipe_keys(recipe_))
+    if (recipe_.origins.keys.count(key->path) && !is_used(*key, recipe_) &&
+        value_text(*key, recipe_) != default_text(*key))
+      useless_.push_back(key->path);
 }
 
 void Reader::read_set(const std::string& set) {
@@ -307,9 +394,11 @@ void Reader::read_set(const std::string& set) {
   }
   const std::string path = set.substr(0, equal), raw = set.substr(equal + 1);
   raw_set_ = &raw;
-  const RecipeKey* key = find_recipe_key(path);
-  const bool is_list = key && type_name(*key).substr(0, 4) == "list";
-  toml::table table;
+  const auto is_list_key = [&](const RecipeKey* key) {
+    return key->path == path && type_name(*key).starts_with("list");
+  };
+  const bool is_list = std::ranges::any_of(all_recipe_keys(), is_list_key);
+  toml::table& table = tables_.emplace_back();
   // The value as TOML; a list may come without its brackets; all else is a string.
   const auto parse = [&](const std::string& text) {
     try {
@@ -323,8 +412,10 @@ void Reader::read_set(const std::string& set) {
     table = toml::table{};
     table.insert("v", raw.substr(0, kMaxTextBytes));
   }
-  visit(path, *table.get("v"), {0, 0, true});
+  raw_node_ = table.get("v");
+  visit(path, *raw_node_, {0, 0, true});
   raw_set_ = nullptr;
+  raw_node_ = nullptr;
 }
 
 std::string stem(const std::string& file) {
@@ -340,12 +431,13 @@ Recipe parse_recipe(std::string_view text, const std::string& file, const Sets& 
   Reader reader(recipe, file);
   reader.read_text(text);
   for (const std::string& set : sets) reader.read_set(set);
+  reader.settle();
   fill_defaults(recipe, [&](std::string_view key) { return recipe.origins.keys.count(key) > 0; });
   reader.finish();
   if (recipe.name.empty()) {
     recipe.name = stem(file);
     // A file name may have characters that a run name may not.
-    if (check_value(*find_recipe_key("name"), recipe)) recipe.name = "recipe";
+    if (check_value(*find_section_key("name"), recipe)) recipe.name = "recipe";
   }
   return recipe;
 }

@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "nn/families/layer_list.h"
 #include "nn/families/model.h"
 #include "nn/optimizers/rules.h"
 #include "nn/schedule.h"
@@ -27,13 +26,20 @@ Ints known_image_shape(const Recipe& r) {
   return {};
 }
 
+bool labels_each_token(const Recipe& r) {
+  const auto tokens = token_input(r.model);
+  return tokens && tokens->label_each;
+}
+
 // A loss that does not fit the target is named with those that do.
 void check_loss(const Recipe& r, RuleReport& report) {
-  const LossRule* rule = find_loss(r.train.loss);
-  if (!rule) return;  // auto
-  const auto is_for = [](const LossRule& l, Task t) { return std::ranges::find(l.tasks, t) != l.tasks.end(); };
+  const LossRule* rule = find_loss(r.train.loss.name);
+  if (!rule || is_auto(r.train.loss)) return;
+  const auto is_for = [](const LossRule& l, Task t) {
+    return std::ranges::find(l.info.tasks, t) != l.info.tasks.end();
+  };
   const Task task = task_of(r);
-  const bool each_token = takes_tokens(r) && r.model.family != "bert";
+  const bool each_token = labels_each_token(r);
   if (is_for(*rule, task) && !(each_token && task == Task::embed)) {
     if (task != Task::embed) return;
     const std::pair<const char*, int64_t> batches[] = {{"train.batch_size", r.train.batch_size},
@@ -41,17 +47,37 @@ void check_loss(const Recipe& r, RuleReport& report) {
     for (const auto& [key, samples] : batches)
       if (samples == 1)
         report.fail({key}, fmt::format("expected at least 2 for \"{}\", which compares the samples of a batch, got 1",
-                                       r.train.loss));
+                                       r.train.loss.name));
     return;
   }
   std::vector<std::string> names;
   for (const LossRule& l : loss_rules())
     if (is_for(l, task == Task::embed ? Task::classify : task) ||
         (r.data.target == "class" && !each_token && is_for(l, Task::embed)))
-      names.push_back(quote_toml(l.name));
+      names.push_back(quote_toml(l.name()));
   report.fail({"train.loss", "data.target"},
               fmt::format("expected {} or \"auto\" for data.target = \"{}\"{}, got \"{}\"", fmt::join(names, ", "),
-                          r.data.target, each_token ? " of each token" : "", r.train.loss));
+                          r.data.target, each_token ? " of each token" : "", r.train.loss.name));
+}
+
+bool wants_pixels(const Recipe& r) { return r.data.target == "mask" || r.data.target == "image"; }
+
+// Whether the family gives what the target needs.
+void check_output(const Recipe& r, RuleReport& report) {
+  const NetOutput output = find_family(r.model.family).info.output;
+  const bool pixels = wants_pixels(r);
+  if (pixels && output == NetOutput::sample) {
+    std::vector<std::string> names;
+    for (const ModelFamily& f : model_families())
+      if (f.info.output != NetOutput::sample) names.push_back(quote_toml(f.name()));
+    report.fail({"model.family", "data.target"}, fmt::format("expected {} for data.target = \"{}\", got \"{}\"",
+                                                             fmt::join(names, " or "), r.data.target, r.model.family));
+  }
+  if (!pixels && output == NetOutput::pixel) {
+    report.fail({"model.family", "data.target"}, fmt::format("expected data.target = \"mask\" or \"image\" for \"{}\", "
+                                                             "got \"{}\"",
+                                                             r.model.family, r.data.target));
+  }
 }
 
 void check_target(const Recipe& r, RuleReport& report) {
@@ -66,16 +92,7 @@ void check_target(const Recipe& r, RuleReport& report) {
     report.fail({"data.target", "data.source"},
                 fmt::format("expected {} as data.source for \"{}\", got \"{}\"", sources, target, source));
   }
-  const bool pixels = target == "mask" || target == "image";
-  if (pixels && r.model.family != "unet" && r.model.family != "layers" && !is_own_family(r.model.family)) {
-    report.fail(
-        {"model.family", "data.target"},
-        fmt::format("expected \"unet\" or \"layers\" for data.target = \"{}\", got \"{}\"", target, r.model.family));
-  }
-  if (!pixels && r.model.family == "unet") {
-    report.fail({"model.family", "data.target"},
-                fmt::format("expected data.target = \"mask\" or \"image\" for \"unet\", got \"{}\"", target));
-  }
+  check_output(r, report);
   if (target == "mask" && (r.data.classes < 2 || r.data.classes > 256 || (source == "png" && r.data.classes != 2))) {
     report.fail({"data.classes", "data.target"},
                 fmt::format("expected {}, the background included, for data.target = \"mask\", got {}",
@@ -115,7 +132,7 @@ void check_data(const Recipe& r, RuleReport& report) {
                 fmt::format("expected 10 for data.source = \"fashion_mnist\", got {}", r.data.classes));
   }
   // Tokens of npy files have one label each sample, those of text one each token.
-  const bool one_label = takes_tokens(r) && r.model.family == "bert";
+  const bool one_label = takes_tokens(r) && !labels_each_token(r);
   const char* wanted = !takes_tokens(r) && text
                            ? "images (\"fashion_mnist\", \"synthetic\", \"idx\", \"png\") or numbers "
                              "(\"csv\", \"npy\")"
@@ -153,74 +170,43 @@ void check_data(const Recipe& r, RuleReport& report) {
   if (const Ints shape = known_image_shape(r); !shape.empty()) check_image_rules(r, shape, report);
 }
 
-// Builds the net of a list once, for its shapes alone. `sample`: of the input as the net sees it.
-void check_layer_list(const Recipe& r, const TensorType& sample, int64_t outputs, RuleReport& report) {
-  ModelConfig c;
-  c.family = "layers";
-  c.layer_list = r.model.layers.list;
-  c.classes = outputs;
-  c.pixels = r.data.target == "mask" || r.data.target == "image";
-  Builder b("layers");
-  Net net(b, Mode::eval);
-  try {
-    build_layers(net, c, b.input(sample, InputKind::batch, "x"));
-  } catch (const LayerError& e) {
-    const std::string key = fmt::format("model.layers[{}]", e.index);
-    report.fail({key, "model.layers"}, e.what());
+// Of the rules of a family, whose keys are those of [model].
+class ModelReport final : public RuleReport {
+ public:
+  explicit ModelReport(RuleReport& to) : to_(to) {}
+  void report(std::span<const std::string_view> keys, const std::string& message) override {
+    std::vector<std::string> paths;
+    for (std::string_view key : keys) paths.push_back("model." + std::string(key));
+    const std::vector<std::string_view> views(paths.begin(), paths.end());
+    to_.report(views, message);
   }
-}
 
-void check_tokens(const Recipe& r, RuleReport& report) {
-  if (r.data.sequence > r.model.sequence) {
-    report.fail({"data.sequence", "model.sequence"},
-                fmt::format("expected at most model.sequence = {}, got {}", r.model.sequence, r.data.sequence));
-  }
-  if (r.model.family == "bert" && r.model.padding >= r.model.vocab) {
-    report.fail({"model.padding", "model.vocab"},
-                fmt::format("expected a token below model.vocab = {}, or -1, got {}", r.model.vocab, r.model.padding));
-  }
-  if (r.data.source == "text" && r.model.vocab > 256) {
-    report.fail({"model.vocab"}, fmt::format("expected at most 256 for byte tokens, got {}", r.model.vocab));
-  }
-  if (r.model.family == "layers") {
-    const int64_t length = r.data.sequence > 0 ? r.data.sequence : r.model.sequence;
-    check_layer_list(r, {DType::i32, {1, length}}, r.model.vocab, report);
-  }
+ private:
+  RuleReport& to_;
+};
+
+void check_sample(const Recipe& r, const TensorType& sample, int64_t outputs, RuleReport& report) {
+  const ModelFamily& family = find_family(r.model.family);
+  ModelReport of_model(report);
+  if (family.check_sample)
+    family.check_sample(ModelConfig(r.model, {.classes = outputs, .pixels = wants_pixels(r)}), sample, of_model);
 }
 
 void check_model(const Recipe& r, RuleReport& report) {
-  const std::string_view family = r.model.family;
-  if (family == "layers" && r.model.layers.list.empty()) {
-    report.fail({"model.layers", "model.family"},
-                "expected [[model.layers]] tables for model.family = \"layers\", got none");
-    return;
+  const ModelFamily& family = find_family(r.model.family);
+  ModelReport of_model(report);
+  if (family.check) family.check(r.model.params, of_model);
+  const std::optional<TokenInput> tokens = token_input(r.model);
+  if (!tokens) return;
+  if (r.data.sequence > tokens->positions) {
+    report.fail({"data.sequence", "model.sequence"},
+                fmt::format("expected at most model.sequence = {}, got {}", tokens->positions, r.data.sequence));
   }
-  if (family != "layers" && !r.model.layers.list.empty()) {
-    report.fail({"model.layers"},
-                fmt::format("expected model.family = \"layers\" for a list of layers, got \"{}\"", family));
-    return;
+  if (r.data.source == "text" && tokens->vocab > 256) {
+    report.fail({"model.vocab"}, fmt::format("expected at most 256 for byte tokens, got {}", tokens->vocab));
   }
-  if (family == "resnet") {
-    constexpr int64_t kDepths[] = {18, 34, 50, 101};
-    if (std::find(std::begin(kDepths), std::end(kDepths), r.model.depth) == std::end(kDepths))
-      report.fail({"model.depth"}, fmt::format("expected 18, 34, 50 or 101, got {}", r.model.depth));
-  }
-  if (takes_tokens(r)) check_tokens(r, report);
-  if (family != "gpt" && family != "vit" && family != "bert") return;
-  if (r.model.width % r.model.heads != 0) {
-    report.fail({"model.heads", "model.width"},
-                fmt::format("expected a divisor of model.width = {}, got {}", r.model.width, r.model.heads));
-  }
-  if (family != "gpt") return;
-  if (r.model.kv_heads > 0 && r.model.heads % r.model.kv_heads != 0) {
-    report.fail({"model.kv_heads", "model.heads"},
-                fmt::format("expected a divisor of model.heads = {}, got {}", r.model.heads, r.model.kv_heads));
-  }
-  if (r.model.positions == "rotary" && r.model.width / r.model.heads % 2 != 0) {
-    report.fail({"model.positions", "model.heads", "model.width"},
-                fmt::format("expected an even model.width / model.heads for rotary positions, got {}",
-                            r.model.width / r.model.heads));
-  }
+  const int64_t length = r.data.sequence > 0 ? r.data.sequence : tokens->positions;
+  check_sample(r, {DType::i32, {length}}, tokens->vocab, report);
 }
 
 void check_train(const Recipe& r, RuleReport& report) {
@@ -275,14 +261,7 @@ void check_train(const Recipe& r, RuleReport& report) {
 
 }  // namespace
 
-// Of any recipe, even one whose family is not known.
-bool takes_tokens(const Recipe& r) {
-  if (r.model.family == "layers") return takes_tokens(r.model.layers.list);
-  if (r.model.family == "bert") return r.model.tokens;
-  for (const ModelFamily& f : model_families())
-    if (f.name == r.model.family) return f.input == InputForm::tokens;
-  return false;
-}
+bool takes_tokens(const Recipe& r) { return token_input(r.model).has_value(); }
 
 Task task_of(const Recipe& r) {
   if (r.data.target == "value") return Task::regress;
@@ -292,13 +271,13 @@ Task task_of(const Recipe& r) {
 }
 
 int64_t outputs_of(const Recipe& r, int64_t classes) {
-  if (takes_tokens(r) && r.model.family != "bert") return r.model.vocab;
-  return task_of(r) == Task::embed ? r.train.embedding : classes;
+  if (const auto tokens = token_input(r.model); tokens && tokens->label_each) return tokens->vocab;
+  return task_of(r) == Task::embed ? find_loss(r.train.loss.name)->outputs(r.train.loss.params) : classes;
 }
 
 void check_image_rules(const Recipe& r, const Ints& shape, RuleReport& report) {
   const Doubles& mean = r.data.normalize.mean;
-  const AugmentRecipe& augment = r.data.augment;
+  const data::AugmentConfig& augment = r.data.augment;
   if (mean.size() != 1 && static_cast<int64_t>(mean.size()) != shape[2]) {
     report.fail({"data.normalize.mean"},
                 fmt::format("expected 1 number or one for each of {} channels, got {}", shape[2], mean.size()));
@@ -311,28 +290,10 @@ void check_image_rules(const Recipe& r, const Ints& shape, RuleReport& report) {
     report.fail({"data.augment.cutout"},
                 fmt::format("expected at most the image side {}, got {}", side, augment.cutout));
   }
-  if (r.model.family == "vit" && (shape[0] % r.model.patch != 0 || shape[1] % r.model.patch != 0)) {
-    report.fail({"model.patch"}, fmt::format("expected a divisor of the image sides {} and {}, got {}", shape[0],
-                                             shape[1], r.model.patch));
-  }
-  if (r.model.family == "layers" && !r.model.layers.list.empty() && !takes_tokens(r)) {
-    const std::string& target = r.data.target;
-    const int64_t known = target == "image" ? shape[2] : target == "value" && !is_own_data(r) ? 1 : r.data.classes;
-    check_layer_list(r, {DType::f32, {1, shape[0], shape[1], shape[2]}}, outputs_of(r, known), report);
-  }
-  const auto halvings = static_cast<int64_t>(r.model.channels.size());
-  if (r.model.family == "unet" && halvings <= 16 &&
-      (shape[0] % (int64_t{1} << (halvings - 1)) != 0 || shape[1] % (int64_t{1} << (halvings - 1)) != 0)) {
-    report.fail({"model.channels"},
-                fmt::format("expected few enough sizes for images of {} x {} (each but the first halves the image), "
-                            "got {}",
-                            shape[0], shape[1], halvings));
-  }
-  if (r.model.family == "cnn" && side >> halvings == 0) {
-    report.fail({"model.channels"},
-                fmt::format("expected few enough stages for images of {} x {} (each halves the image), got {}",
-                            shape[0], shape[1], halvings));
-  }
+  if (takes_tokens(r)) return;
+  const std::string& target = r.data.target;
+  const int64_t known = target == "image" ? shape[2] : target == "value" && !is_own_data(r) ? 1 : r.data.classes;
+  check_sample(r, {DType::f32, {shape[0], shape[1], shape[2]}}, outputs_of(r, known), report);
 }
 
 void check_rules(const Recipe& recipe, RuleReport& report) {

@@ -8,10 +8,16 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "nn/step/loss.h"
 #include "recipe/recipe_keys.h"
 
 namespace lathe {
 namespace {
+
+std::string text_of(const Recipe& r, std::string_view path) {
+  const RecipeKey* key = find_recipe_key(r, path);
+  return key ? value_text(*key, r) : "no such key";
+}
 
 TEST(Recipe, AcceptsBomAndWindowsLines) {
   EXPECT_EQ(parse_recipe("\xef\xbb\xbfseed = 5\r\n[train]\r\nepochs = 3\r\n", "a.toml").train.epochs, 3);
@@ -28,8 +34,8 @@ TEST(Recipe, ReadsEveryKind) {
   EXPECT_EQ(r.device.name, "opencl:1");
   EXPECT_EQ(r.data.normalize.mean, Doubles{0.5});
   EXPECT_EQ(r.data.normalize.std, Doubles{2});
-  EXPECT_EQ(r.model.channels, Ints{8});
-  EXPECT_FALSE(r.model.batch_norm);
+  EXPECT_EQ(text_of(r, "model.channels"), "[8]");
+  EXPECT_EQ(text_of(r, "model.batch_norm"), "false");
   EXPECT_EQ(r.optimizer.lr, 1.0);
   EXPECT_EQ(r.memory.budget.bytes, int64_t{3} << 29);
   EXPECT_EQ(parse_recipe("[device]\nname = \"cpu\"\nthreads = 2", "a.toml").device, (DeviceRecipe{"cpu", 2}));
@@ -61,10 +67,11 @@ TEST(RecipeSets, OverrideInOrderAndAnyForm) {
   EXPECT_EQ(with({"optimizer.name=adam"}).optimizer.name, "adam");
   EXPECT_EQ(with({"optimizer.name=\"adam\""}).optimizer.name, "adam");
   EXPECT_EQ(with({"optimizer.lr=3e-4"}).optimizer.lr, 3e-4);
-  EXPECT_EQ(with({"model.hidden=[1, 2]"}).model.hidden, (Ints{1, 2}));
-  EXPECT_EQ(with({"model.hidden=1,2"}).model.hidden, (Ints{1, 2}));
-  EXPECT_EQ(with({"model.hidden=7"}).model.hidden, Ints{7});
-  EXPECT_EQ(with({"model.hidden=[]"}).model.hidden, Ints{});
+  const std::pair<const char*, const char*> lists[] = {{"model.hidden=[1, 2]", "[1, 2]"},
+                                                       {"model.hidden=1,2", "[1, 2]"},
+                                                       {"model.hidden=7", "[7]"},
+                                                       {"model.hidden=[]", "[]"}};
+  for (const auto& [set, text] : lists) EXPECT_EQ(text_of(with({set}), "model.hidden"), text);
   EXPECT_EQ(with({"data.augment.flip=true"}).data.augment.flip, true);
   EXPECT_EQ(with({"data.path=/a b/c=d"}).data.path, "/a b/c=d");
   EXPECT_EQ(with({"data.path="}).data.path, "");
@@ -86,7 +93,7 @@ TEST(Recipe, PrintsAndParsesBack) {
   r.data.normalize = {{0.1, 1e-300, -3}, {1e5, 1.0 / 3, 2}};
   r.data.source = "synthetic";
   r.data.shape = {5, 6, 3};
-  r.model.hidden = {};
+  r.model.params.set("hidden", Ints{});
   r.optimizer.lr = 0.1 + 0.2;
   r.optimizer.name = "adam";
   r.optimizer.eps = 1e-12;
@@ -97,9 +104,9 @@ TEST(Recipe, PrintsAndParsesBack) {
   EXPECT_EQ(parse_recipe(to_toml(defaults), "y.toml"), defaults);
   // Every key is explicit.
   const std::string text = to_toml(r);
-  for (const RecipeKey& key : recipe_keys()) {
-    const std::string line = "\n" + std::string(key.path.substr(key.path.rfind('.') + 1)) + " = ";
-    EXPECT_NE(("\n" + text).find(line), std::string::npos) << key.path;
+  for (const RecipeKey* key : recipe_keys(r)) {
+    const std::string line = "\n" + key->path.substr(key->path.rfind('.') + 1) + " = ";
+    EXPECT_NE(("\n" + text).find(line), std::string::npos) << key->path;
   }
 }
 
@@ -134,51 +141,109 @@ TEST(Recipe, TheHashCoversWhatChangesNumbers) {
   EXPECT_TRUE(changes_numbers(parse_recipe("schedule.name = \"plateau\"", "x.toml"), "train.eval_every"));
 }
 
+void change(FieldPtr field) {
+  std::visit(
+      [](auto* p) {
+        using T = std::remove_pointer_t<decltype(p)>;
+        if constexpr (std::is_same_v<T, bool>)
+          *p = !*p;
+        else if constexpr (std::is_same_v<T, std::string>)
+          *p += "x";
+        else if constexpr (std::is_same_v<T, ByteSize>)
+          p->bytes += 5;
+        else if constexpr (std::is_same_v<T, Ints> || std::is_same_v<T, Doubles>)
+          p->push_back(3);
+        else if constexpr (std::is_same_v<T, Strings>)
+          p->push_back("x");
+        else if constexpr (std::is_same_v<T, Tables>)
+          p->push_back(ParamSet(ParamGroup{{"*.bias"}, 2, 0.5, true}));
+        else if constexpr (std::is_same_v<T, std::optional<double>>)
+          *p = p->value_or(0) + 1;
+        else
+          *p += 1;
+      },
+      field);
+}
+
+// Of every family and every loss.
 TEST(Recipe, EachKeyIsPrintedCheckedAndCompared) {
-  const Recipe base = parse_recipe("", "x.toml");
-  for (const RecipeKey& key : recipe_keys()) {
-    Recipe changed = base;
-    std::visit(
-        [](auto* p) {
-          using T = std::remove_pointer_t<decltype(p)>;
-          if constexpr (std::is_same_v<T, bool>)
-            *p = !*p;
-          else if constexpr (std::is_same_v<T, std::string>)
-            *p += "x";
-          else if constexpr (std::is_same_v<T, ByteSize>)
-            p->bytes += 5;
-          else if constexpr (std::is_same_v<T, LayersRecipe>)
-            p->count += 1;
-          else if constexpr (std::is_same_v<T, Ints> || std::is_same_v<T, Doubles>)
-            p->push_back(3);
-          else if constexpr (std::is_same_v<T, Groups>)
-            p->push_back({{"*.bias"}, 2, 0.5, true});
-          else
-            *p += 1;
-        },
-        key.field(changed));
-    EXPECT_NE(changed, base) << key.path;
-    const auto differences = diff(base, changed);
-    ASSERT_EQ(differences.size(), 1u) << key.path;
-    EXPECT_EQ(differences[0].key, key.path);
-    EXPECT_NE(differences[0].a, differences[0].b);
-    EXPECT_FALSE(check_value(key, base)) << key.path;
-    EXPECT_FALSE(key.help.empty());
-    EXPECT_NE(recipe_reference().find("| `" + std::string(key.path) + "`"), std::string::npos);
+  std::vector<Recipe> bases{parse_recipe("", "x.toml")};
+  for (const ModelFamily& f : model_families()) bases.push_back(bases[0]), bases.back().model = ModelSpec(f.name());
+  for (const LossRule& l : loss_rules()) bases.push_back(bases[0]), bases.back().train.loss = LossSpec(l.name());
+  const std::string reference = recipe_reference();
+  for (const Recipe& base : bases) {
+    SCOPED_TRACE(base.model.family + " " + base.train.loss.name);
+    for (const RecipeKey* key : recipe_keys(base)) {
+      Recipe changed = base;
+      change(field_of(*key, changed));
+      EXPECT_NE(changed, base) << key->path;
+      const auto differences = diff(base, changed);
+      ASSERT_EQ(differences.size(), 1u) << key->path;
+      EXPECT_EQ(differences[0].key, key->path);
+      EXPECT_NE(differences[0].a, differences[0].b);
+      EXPECT_FALSE(check_value(*key, base)) << key->path;
+      EXPECT_FALSE(key->help.empty());
+      EXPECT_NE(reference.find("| `" + key->path + "`"), std::string::npos) << key->path;
+    }
+    EXPECT_TRUE(diff(base, base).empty());
   }
-  EXPECT_TRUE(diff(base, base).empty());
+  // Each row that has a setting is named with it.
+  for (const KeyChoice& choice : key_choices())
+    for (const TableType& row : choice.rows())
+      for (const Field& f : row.schema().fields) {
+        const std::string path = "| `" + std::string(choice.section()) + std::string(f.name) + "` ";
+        bool named = false;
+        for (size_t at = reference.find(path); at != reference.npos; at = reference.find(path, at + 1))
+          named |= reference.substr(at, reference.find('\n', at) - at).find(row.name) != std::string::npos;
+        EXPECT_TRUE(named) << path << row.name;
+      }
+  // Between families what one has not counts as its default.
+  Recipe other = bases[0];
+  other.model = ModelSpec("cnn", {{"dense", 7}});
+  const auto differences = diff(bases[0], other);
+  ASSERT_EQ(differences.size(), 2u);
+  EXPECT_EQ(differences[0].key, "model.family");
+  EXPECT_EQ(differences[1].key + " " + differences[1].a + " " + differences[1].b, "model.dense 128 7");
+}
+
+TEST(Recipe, WhatIsChosenBringsItsKeys) {
+  const std::string file = "[model]\nfamily = \"gpt\"\nwidth = 64\nnorm = \"rms\"\n[data]\nsource = \"text\"\n";
+  const Sets images{"data.source=fashion_mnist"};
+  const auto with = [&](Sets sets) {
+    sets.insert(sets.begin(), images.begin(), images.end());
+    return parse_recipe(file, "x.toml", sets);
+  };
+  // Settings that the new family has stay, the others go; the order of sets does not matter.
+  const Recipe vit = with({"model.pool=mean", "model.family=vit"});
+  EXPECT_EQ(text_of(vit, "model.width"), "64");
+  EXPECT_EQ(text_of(vit, "model.pool"), "\"mean\"");
+  EXPECT_EQ(text_of(vit, "model.norm"), "no such key");
+  EXPECT_EQ(parse_recipe(to_toml(vit), "x.toml"), vit);
+  // A set may give a setting of the file its effect.
+  EXPECT_EQ(text_of(parse_recipe("[model]\npatch = 7", "x.toml", {"model.family=vit"}), "model.patch"), "7");
+  EXPECT_EQ(text_of(parse_recipe("", "x.toml", {"train.loss=focal", "train.focal_gamma=3"}), "train.focal_gamma"),
+            "3.0");
+  const Recipe layers = parse_recipe("[model]\nfamily = \"vit\"\nlayers = 6", "x.toml",
+                                     {"model.family=layers", "model.layers=[{type=\"dense\",out=0}]"});
+  EXPECT_EQ(text_of(layers, "model.layers"), "[{ type = \"dense\", out = 0 }]");
+  // In code both are set.
+  Recipe r = parse_recipe("", "x.toml");
+  r.model.family = "cnn";
+  EXPECT_THROW(validate(r), UserError);
+  r.model = ModelSpec("cnn", {{"dense", 7}});
+  EXPECT_NO_THROW(validate(r));
 }
 
 TEST(Recipe, GroupsReadAndPrint) {
   const std::string text =
       "[[optimizer.groups]]\nmatch = [\"*.bias\", \"*norm*\"]\nweight_decay = 0\n"
       "[[optimizer.groups]]\nmatch = \"fc1.*\"\nlr_scale = 0.1\nfrozen = true\n";
-  const Groups groups{{{"*.bias", "*norm*"}, 1, 0.0, false}, {{"fc1.*"}, 0.1, {}, true}};
+  const Tables groups{ParamGroup{{"*.bias", "*norm*"}, 1, 0.0, false}, ParamGroup{{"fc1.*"}, 0.1, {}, true}};
   const Recipe r = parse_recipe(text, "x.toml");
   EXPECT_EQ(r.optimizer.groups, groups);
   EXPECT_EQ(parse_recipe(to_toml(r), "x.toml"), r) << to_toml(r);
   const Recipe set = parse_recipe("", "x.toml", {"optimizer.groups=[{match=\"fc1.*\",lr_scale=0.1,frozen=true}]"});
-  EXPECT_EQ(set.optimizer.groups, Groups{groups[1]});
+  EXPECT_EQ(set.optimizer.groups, Tables(1, groups[1]));
   EXPECT_NE(recipe_hash(r, {}), recipe_hash(set, {}));
 }
 

@@ -29,7 +29,8 @@ int64_t wanted(const Recipe& r, Split split) {
   return split == Split::train ? r.data.train_samples : r.data.test_samples;
 }
 
-int64_t sequence(const Recipe& r) { return r.data.sequence > 0 ? r.data.sequence : r.model.sequence; }
+TokenInput tokens_of(const Recipe& r) { return token_input(r.model).value_or(TokenInput{}); }
+int64_t sequence(const Recipe& r) { return r.data.sequence > 0 ? r.data.sequence : tokens_of(r).positions; }
 
 // Of the source itself: noise is added to its images.
 data::Target target_of(const Recipe& r) {
@@ -56,7 +57,7 @@ data::NpyConfig npy_config(const Recipe& r) {
           .classes = r.data.classes,
           .row = r.data.row,
           .standardize = r.data.standardize,
-          .vocab = takes_tokens(r) ? r.model.vocab : 0};
+          .vocab = takes_tokens(r) ? tokens_of(r).vocab : 0};
 }
 
 data::PngConfig png_config(const Recipe& r, Split split) {
@@ -108,8 +109,8 @@ std::shared_ptr<const Source> open_files(const Recipe& r, Split split, Preparati
   if (d.source == "png") return data::load_png_folder(png_config(r, split), split);
   if (d.source == "synthetic") return data::make_synthetic(synthetic_config(r, split));
   if (d.source == "text") {
-    if (!d.path.empty()) return data::load_text(d.path, split, sequence(r), r.model.vocab);
-    return data::make_text(data::synthetic_text(text_bytes(split), kTextSeed, split), sequence(r), r.model.vocab,
+    if (!d.path.empty()) return data::load_text(d.path, split, sequence(r), tokens_of(r).vocab);
+    return data::make_text(data::synthetic_text(text_bytes(split), kTextSeed, split), sequence(r), tokens_of(r).vocab,
                            kTextName);
   }
   if (d.source == "idx") return data::load_idx_folder(d.path, split, d.classes);
@@ -124,9 +125,9 @@ data::SourceInfo describe_files(const Recipe& r, Split split) {
   if (d.source == "png") return data::describe_png_folder(png_config(r, split), split);
   if (d.source == "synthetic") return data::describe_synthetic(synthetic_config(r, split));
   if (d.source == "text") {
-    if (!d.path.empty()) return data::describe_text_file(d.path, split, sequence(r), r.model.vocab);
+    if (!d.path.empty()) return data::describe_text_file(d.path, split, sequence(r), tokens_of(r).vocab);
     return data::describe_text(data::synthetic_text_bytes(text_bytes(split), kTextSeed, split), sequence(r),
-                               r.model.vocab, kTextName);
+                               tokens_of(r).vocab, kTextName);
   }
   if (d.source == "idx") return data::describe_idx_folder(d.path, split, d.classes);
   return data::describe_fashion_mnist(d.path, split);

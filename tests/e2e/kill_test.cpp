@@ -163,7 +163,7 @@ TEST(Kill, SignalsEndEvaluations) {
   const auto run = [](const std::string& out) {
     auto args = small_run(out, kSteps);
     for (const char* set :
-         {"train.eval_every=1", "data.train_samples=16", "data.test_samples=20000", "train.eval_batch=4",
+         {"train.eval_every=1", "data.train_samples=20000", "data.validation=0.9992", "data.test_samples=64", "train.eval_batch=4",
           "checkpoint.best=true", "schedule.name=plateau", "schedule.patience=1", "schedule.warmup_steps=0"})
       args = with(std::move(args), {"--set", set});
     return args;
@@ -179,7 +179,7 @@ TEST(Kill, SignalsEndEvaluations) {
     EXPECT_EQ(r.wait(), 75);
     EXPECT_LT(seconds_since(start), kSoon);
     EXPECT_NE(newest_checkpoint(out).find("step-00000000" + std::to_string(step)), std::string::npos);
-    EXPECT_EQ(read_file(out + "/metrics.jsonl").find("{\"step\":" + std::to_string(step) + ",\"eval_loss\""),
+    EXPECT_EQ(read_file(out + "/metrics.jsonl").find("{\"step\":" + std::to_string(step) + ",\"validation_loss\""),
               std::string::npos);
   }
   const Outcome last = run_lathe(with(run(out), {"--resume"}));

@@ -74,7 +74,7 @@ TEST(Report, OfARunThatIsStopped) {
   const TempDir dir;
   const std::string run = dir.path("run");
   Running r(small_run("mlp", run, {"train.epochs=100000", "data.train_samples=256", "data.test_samples=64"}));
-  ASSERT_TRUE(wait_for_file(run + "/metrics.jsonl", 30));
+  ASSERT_TRUE(wait_for_text(run + "/metrics.jsonl", "{\"step\":10,", 30));  // there is something to stop
   r.signal(SIGTERM);
   ASSERT_EQ(r.wait(), 75);
   expect_parts(read_file(run + "/report.html"),

@@ -30,11 +30,12 @@ TEST(Families, ResnetsHaveTorchvisionsParameters) {
   const std::pair<int64_t, int64_t> published[] = {
       {18, 11'689'512}, {34, 21'797'672}, {50, 25'557'032}, {101, 44'549'160}};
   for (const auto& [depth, parameters] : published)
-    EXPECT_EQ(count({.family = "resnet", .classes = 1000, .depth = depth, .stem = "imagenet"}), parameters) << depth;
+    EXPECT_EQ(count(ModelConfig("resnet", {{"depth", depth}, {"stem", "imagenet"}}, {.classes = 1000})), parameters)
+        << depth;
   // 3x3 instead of 7x7 in the stem.
-  EXPECT_EQ(count({.family = "resnet", .classes = 10, .depth = 18, .stem = "small"}, {DType::u8, {32, 32, 3}}),
+  EXPECT_EQ(count(ModelConfig("resnet", {{"depth", 18}, {"stem", "small"}}, {.classes = 10}), {DType::u8, {32, 32, 3}}),
             11'173'962);
-  EXPECT_THROW(count({.family = "resnet", .depth = 20}), UserError);
+  EXPECT_THROW(count(ModelConfig("resnet", {{"depth", 20}})), UserError);
 }
 
 TEST(Families, ResnetBlocksMayStartAsTheIdentity) {
@@ -43,7 +44,7 @@ TEST(Families, ResnetBlocksMayStartAsTheIdentity) {
     for (const bool zero : {false, true}) {
       int zeros = 0, blocks = 0;
       for (const StateSpec& s :
-           params_of({.family = "resnet", .depth = depth, .zero_init = zero}, {DType::u8, {32, 32, 3}})) {
+           params_of(ModelConfig("resnet", {{"depth", depth}, {"zero_init", zero}}), {DType::u8, {32, 32, 3}})) {
         if (s.type.shape.ndim() != 1 || !s.name.ends_with(".weight")) continue;
         blocks += s.name.ends_with(last);
         if (s.init.value == 0) {
@@ -58,54 +59,49 @@ TEST(Families, ResnetBlocksMayStartAsTheIdentity) {
 }
 
 TEST(Families, MobileNetsHaveThePublishedParameters) {
-  EXPECT_EQ(count({.family = "mobilenetv2", .classes = 1000, .stem = "imagenet"}), 3'504'872);
+  EXPECT_EQ(count(ModelConfig("mobilenetv2", {{"stem", "imagenet"}}, {.classes = 1000})), 3'504'872);
   const int64_t lite[] = {4'652'008, 5'416'680, 6'092'072, 8'197'096, 13'006'568};
   for (int64_t v = 0; v < 5; ++v)
-    EXPECT_EQ(count({.family = "efficientnet", .classes = 1000, .stem = "imagenet", .variant = v}), lite[v]) << v;
+    EXPECT_EQ(count(ModelConfig("efficientnet", {{"stem", "imagenet"}, {"variant", v}}, {.classes = 1000})), lite[v])
+        << v;
 }
 
 TEST(Families, TransformersHaveThePublishedParameters) {
   // ViT-B/16 of torchvision; without its class token and position.
-  ModelConfig vit{.family = "vit", .classes = 1000, .layers = 12, .heads = 12, .width = 768, .patch = 16};
+  ModelConfig vit("vit", {{"layers", 12}, {"heads", 12}, {"width", 768}, {"patch", 16}}, {.classes = 1000});
   EXPECT_EQ(count(vit), 86'567'656);
-  vit.pool = "mean";
+  vit.params.set("pool", "mean");
   EXPECT_EQ(count(vit), 86'567'656 - 2 * 768);
-  const ModelConfig gpt2{.family = "gpt", .classes = 50257, .layers = 12, .heads = 12, .width = 768, .sequence = 1024};
+  const ModelConfig gpt2("gpt", {{"layers", 12}, {"heads", 12}, {"width", 768}, {"sequence", 1024}},
+                         {.classes = 50257});
   EXPECT_EQ(count(gpt2, {DType::i32, {16}}), 124'439'808);
-  const ModelConfig llama7b{.family = "gpt",
-                            .classes = 32000,
-                            .layers = 32,
-                            .heads = 32,
-                            .width = 4096,
-                            .feed_forward = 11008,
-                            .norm = "rms",
-                            .positions = "rotary",
-                            .mlp = "swiglu",
-                            .bias = false,
-                            .tied = false};
+  const ModelConfig llama7b("gpt",
+                            {{"layers", 32},
+                             {"heads", 32},
+                             {"width", 4096},
+                             {"feed_forward", 11008},
+                             {"norm", "rms"},
+                             {"positions", "rotary"},
+                             {"mlp", "swiglu"},
+                             {"bias", false},
+                             {"tied", false}},
+                            {.classes = 32000});
   EXPECT_EQ(count(llama7b, {DType::i32, {16}}), 6'738'415'616);
   // Llama 3 8B: 8 heads of keys and values.
   ModelConfig llama8b = llama7b;
   llama8b.classes = 128256;
-  llama8b.feed_forward = 14336;
-  llama8b.kv_heads = 8;
+  llama8b.params.set("feed_forward", 14336).set("kv_heads", 8);
   EXPECT_EQ(count(llama8b, {DType::i32, {16}}), 8'030'261'248);
 }
 
 TEST(Families, BertsHaveThePublishedParameters) {
   // bert-base-uncased and all-MiniLM-L6-v2, with a head for two classes.
-  const ModelConfig base{.family = "bert",
-                         .classes = 2,
-                         .layers = 12,
-                         .heads = 12,
-                         .width = 768,
-                         .sequence = 512,
-                         .tokens = true,
-                         .vocab = 30522};
+  const ModelConfig base(
+      "bert", {{"layers", 12}, {"heads", 12}, {"width", 768}, {"sequence", 512}, {"tokens", true}, {"vocab", 30522}},
+      {.classes = 2});
   EXPECT_EQ(count(base, {DType::i32, {16}}), 109'482'240 + 2 * 768 + 2);
   ModelConfig mini = base;
-  mini.layers = 6;
-  mini.width = 384;
+  mini.params.set("layers", 6).set("width", 384);
   EXPECT_EQ(count(mini, {DType::i32, {16}}), 22'713'216 + 2 * 384 + 2);
   std::vector<std::string> names;
   for (const StateSpec& s : params_of(mini, {DType::i32, {16}})) names.push_back(s.name);
@@ -117,13 +113,13 @@ TEST(Families, BertsHaveThePublishedParameters) {
     EXPECT_NE(std::ranges::find(names, name), names.end()) << name;
   // Rows of a series instead of tokens: a projection and a first position.
   ModelConfig series = mini;
-  series.tokens = false;
+  series.params.set("tokens", false);
   EXPECT_EQ(count(series, {DType::f32, {50, 10, 1}}),
             22'713'216 + 2 * 384 + 2 - 384 * (30522 + 512 + 2) + 384 * (10 + 1) + 384 + 51 * 384);
 }
 
 TEST(Families, UnetsHaveThePublishedParameters) {
-  const ModelConfig unet{.family = "unet", .classes = 2, .channels = {64, 128, 256, 512, 1024}};
+  const ModelConfig unet("unet", {{"channels", Ints{64, 128, 256, 512, 1024}}}, {.classes = 2});
   EXPECT_EQ(count(unet, {DType::u8, {64, 64, 3}}), 31'037'698);
   EXPECT_THROW(count(unet, {DType::u8, {56, 64, 3}}), UserError);  // 16 does not divide 56
 }
@@ -137,14 +133,14 @@ TEST(Families, TasksHaveTheirTargets) {
   };
   const TensorType image{DType::u8, {8, 8, 3}};
   StepConfig c;
-  c.model = {.family = "unet", .classes = 4, .channels = {4, 8}};
+  c.model = ModelConfig("unet", {{"channels", Ints{4, 8}}}, {.classes = 4});
   c.task = Task::segment;
   EXPECT_EQ(inputs(train_step(c, image, 2).graphs[0], "y"), (TensorType{DType::u8, {2, 8, 8}}));
   c.task = Task::restore;
   c.model.classes = 3;
   EXPECT_EQ(inputs(train_step(c, image, 2).graphs[0], "y"), (TensorType{DType::u8, {2, 8, 8, 3}}));
   c.task = Task::regress;
-  c.model = {.family = "mlp", .classes = 2, .hidden = {8}};
+  c.model = ModelConfig("mlp", {{"hidden", Ints{8}}}, {.classes = 2});
   const StepSet step = eval_step(c, {DType::f32, {1, 5, 1}}, 3);
   EXPECT_EQ(inputs(step.graphs[0], "y"), (TensorType{DType::f32, {3, 2}}));
   EXPECT_EQ(inputs(step.graphs[0], "x"), (TensorType{DType::f32, {3, 1, 5, 1}}));
@@ -152,9 +148,9 @@ TEST(Families, TasksHaveTheirTargets) {
 
 TEST(Families, RecurrentNetsHaveTheirParameters) {
   // Gates of rows of 28 pixels; two layers; the output layer.
-  const ModelConfig lstm{.family = "lstm", .layers = 2, .width = 64};
+  const ModelConfig lstm("lstm", {{"layers", 2}, {"width", 64}});
   EXPECT_EQ(count(lstm, {DType::u8, {28, 28, 1}}), 4 * 64 * (28 + 64 + 1) + 4 * 64 * (64 + 64 + 1) + 64 * 10 + 10);
-  const ModelConfig gru{.family = "lstm", .layers = 1, .width = 64, .cell = "gru"};
+  const ModelConfig gru("lstm", {{"layers", 1}, {"width", 64}, {"cell", "gru"}});
   EXPECT_EQ(count(gru, {DType::u8, {28, 28, 1}}), 3 * 64 * (28 + 64 + 2) + 64 * 10 + 10);
 }
 

@@ -55,59 +55,109 @@ Value inverted_residual(Net& net, const ConvNorm& wide, const ConvNorm& deep, co
 }
 
 // Small images keep their size in the stem and in the first stage that would halve it.
-int64_t stride_of(const ModelConfig& c, size_t stage, int64_t stride) {
-  return c.stem == "small" && stage <= 1 ? 1 : stride;
+int64_t stride_of(std::string_view stem, size_t stage, int64_t stride) {
+  return stem == "small" && stage <= 1 ? 1 : stride;
 }
+
+struct Mobilenetv2 {
+  struct Params {
+    double dropout = 0;
+    std::string stem = "small";
+    double scale = 1;
+    template <class F>
+    static void fields(F&& f) {
+      f("dropout", &Params::dropout, allow::below(0, 1), "part of activations dropped while training");
+      f("stem", &Params::stem, allow::one_of({"small", "imagenet"}),
+        "first layers: for small images (3x3, size kept), or as published for images of 224 x 224");
+      f("scale", &Params::scale, allow::above(0, 16), "factor of the published numbers of channels");
+    }
+  };
+  static constexpr FamilyInfo info{
+      .name = "mobilenetv2", .doc = "inverted residuals with depthwise convolutions", .test_side = 16};
+
+  static Value build(Net& net, const Params& p, const ModelInputs& in, Value x) {
+    const auto feature = [](int i, const char* conv, const char* norm) {
+      return ConvNorm{fmt::format("features.{}.{}", i, conv), fmt::format("features.{}.{}", i, norm)};
+    };
+    x = relu6(mobile_conv(net, feature(0, "0", "1"), x, eights(32 * p.scale), 3, stride_of(p.stem, 0, 2)));
+    int at = 1;
+    for (size_t stage = 0; stage < std::size(kMobilenetV2); ++stage) {
+      const InvertedStage& s = kMobilenetV2[stage];
+      const int64_t out = eights(static_cast<double>(s.channels) * p.scale);
+      for (int64_t i = 0; i < s.repeats; ++i, ++at) {
+        const int64_t stride = i == 0 ? stride_of(p.stem, stage, s.stride) : 1;
+        x = s.expand == 1
+                ? inverted_residual(net, {}, feature(at, "conv.0.0", "conv.0.1"), feature(at, "conv.1", "conv.2"), x, s,
+                                    out, stride)
+                : inverted_residual(net, feature(at, "conv.0.0", "conv.0.1"), feature(at, "conv.1.0", "conv.1.1"),
+                                    feature(at, "conv.2", "conv.3"), x, s, out, stride);
+      }
+    }
+    x = relu6(mobile_conv(net, feature(at, "0", "1"), x, eights(1280 * std::max(1.0, p.scale)), 1, 1));
+    return linear(net, "classifier.1", dropout(net, global_avg_pool(x), p.dropout), in.classes);
+  }
+
+  static std::vector<Params> shrink(Params p, Ints&) {
+    p.scale = std::min(p.scale, 1.0 / 16);
+    return {p};
+  }
+};
+
+struct Efficientnet {
+  struct Params {
+    double dropout = 0;
+    std::string stem = "small";
+    double scale = 1;
+    int64_t variant = 0;
+    template <class F>
+    static void fields(F&& f) {
+      f("dropout", &Params::dropout, allow::below(0, 1), "part of activations dropped while training");
+      f("stem", &Params::stem, allow::one_of({"small", "imagenet"}),
+        "first layers: for small images (3x3, size kept), or as published for images of 224 x 224");
+      f("scale", &Params::scale, allow::above(0, 16), "factor of the published numbers of channels");
+      f("variant", &Params::variant, allow::range(0, 4), "lite 0 to 4");
+    }
+  };
+  static constexpr FamilyInfo info{.name = "efficientnet", .doc = "EfficientNet-Lite 0 to 4", .test_side = 16};
+
+  static Value build(Net& net, const Params& p, const ModelInputs& in, Value x) {
+    LATHE_USER_CHECK(p.variant >= 0 && p.variant < static_cast<int64_t>(std::size(kLiteVariants)),
+                     "model.variant: expected 0 to 4, got {}", p.variant);
+    const LiteVariant& v = kLiteVariants[p.variant];
+    constexpr size_t kStages = std::size(kEfficientnet);
+    x = relu6(mobile_conv(net, {"conv_stem", "bn1"}, x, eights(32 * p.scale), 3, stride_of(p.stem, 0, 2)));
+    for (size_t stage = 0; stage < kStages; ++stage) {
+      const InvertedStage& s = kEfficientnet[stage];
+      const int64_t out = eights(static_cast<double>(s.channels) * v.width * p.scale);
+      // The lite variants keep the depth of the first and the last stage, and the stem and the head.
+      const bool fixed = stage == 0 || stage + 1 == kStages;
+      const auto repeats = fixed ? s.repeats : std::llround(std::ceil(static_cast<double>(s.repeats) * v.depth - 1e-9));
+      for (int64_t i = 0; i < repeats; ++i) {
+        const std::string block = fmt::format("blocks.{}.{}.", stage, i);
+        const auto name = [&](const char* conv, int norm) {
+          return ConvNorm{block + conv, fmt::format("{}bn{}", block, norm)};
+        };
+        const int64_t stride = i == 0 ? stride_of(p.stem, stage, s.stride) : 1;
+        x = s.expand == 1 ? inverted_residual(net, {}, name("conv_dw", 1), name("conv_pw", 2), x, s, out, stride)
+                          : inverted_residual(net, name("conv_pw", 1), name("conv_dw", 2), name("conv_pwl", 3), x, s,
+                                              out, stride);
+      }
+    }
+    x = relu6(mobile_conv(net, {"conv_head", "bn2"}, x, eights(1280 * std::max(1.0, p.scale)), 1, 1));
+    return linear(net, "classifier", dropout(net, global_avg_pool(x), p.dropout), in.classes);
+  }
+
+  static std::vector<Params> shrink(Params p, Ints&) {
+    p.scale = std::min(p.scale, 1.0 / 16);
+    return {p};
+  }
+};
 
 }  // namespace
 
-Value build_mobilenetv2(Net& net, const ModelConfig& c, Value x) {
-  const auto feature = [](int i, const char* conv, const char* norm) {
-    return ConvNorm{fmt::format("features.{}.{}", i, conv), fmt::format("features.{}.{}", i, norm)};
-  };
-  x = relu6(mobile_conv(net, feature(0, "0", "1"), x, eights(32 * c.scale), 3, stride_of(c, 0, 2)));
-  int at = 1;
-  for (size_t stage = 0; stage < std::size(kMobilenetV2); ++stage) {
-    const InvertedStage& s = kMobilenetV2[stage];
-    const int64_t out = eights(static_cast<double>(s.channels) * c.scale);
-    for (int64_t i = 0; i < s.repeats; ++i, ++at) {
-      const int64_t stride = i == 0 ? stride_of(c, stage, s.stride) : 1;
-      x = s.expand == 1
-              ? inverted_residual(net, {}, feature(at, "conv.0.0", "conv.0.1"), feature(at, "conv.1", "conv.2"), x, s,
-                                  out, stride)
-              : inverted_residual(net, feature(at, "conv.0.0", "conv.0.1"), feature(at, "conv.1.0", "conv.1.1"),
-                                  feature(at, "conv.2", "conv.3"), x, s, out, stride);
-    }
-  }
-  x = relu6(mobile_conv(net, feature(at, "0", "1"), x, eights(1280 * std::max(1.0, c.scale)), 1, 1));
-  return linear(net, "classifier.1", dropout(net, global_avg_pool(x), c.dropout), c.classes);
-}
-
-Value build_efficientnet(Net& net, const ModelConfig& c, Value x) {
-  LATHE_USER_CHECK(c.variant >= 0 && c.variant < static_cast<int64_t>(std::size(kLiteVariants)),
-                   "model.variant: expected 0 to 4, got {}", c.variant);
-  const LiteVariant& v = kLiteVariants[c.variant];
-  constexpr size_t kStages = std::size(kEfficientnet);
-  x = relu6(mobile_conv(net, {"conv_stem", "bn1"}, x, eights(32 * c.scale), 3, stride_of(c, 0, 2)));
-  for (size_t stage = 0; stage < kStages; ++stage) {
-    const InvertedStage& s = kEfficientnet[stage];
-    const int64_t out = eights(static_cast<double>(s.channels) * v.width * c.scale);
-    // The lite variants keep the depth of the first and the last stage, and the stem and the head.
-    const bool fixed = stage == 0 || stage + 1 == kStages;
-    const auto repeats = fixed ? s.repeats : std::llround(std::ceil(static_cast<double>(s.repeats) * v.depth - 1e-9));
-    for (int64_t i = 0; i < repeats; ++i) {
-      const std::string block = fmt::format("blocks.{}.{}.", stage, i);
-      const auto name = [&](const char* conv, int norm) {
-        return ConvNorm{block + conv, fmt::format("{}bn{}", block, norm)};
-      };
-      const int64_t stride = i == 0 ? stride_of(c, stage, s.stride) : 1;
-      x = s.expand == 1
-              ? inverted_residual(net, {}, name("conv_dw", 1), name("conv_pw", 2), x, s, out, stride)
-              : inverted_residual(net, name("conv_pw", 1), name("conv_dw", 2), name("conv_pwl", 3), x, s, out, stride);
-    }
-  }
-  x = relu6(mobile_conv(net, {"conv_head", "bn2"}, x, eights(1280 * std::max(1.0, c.scale)), 1, 1));
-  return linear(net, "classifier", dropout(net, global_avg_pool(x), c.dropout), c.classes);
-}
+extern const ModelFamily mobilenetv2_family;
+constinit const ModelFamily mobilenetv2_family = make_family<Mobilenetv2>();
+extern const ModelFamily efficientnet_family;
+constinit const ModelFamily efficientnet_family = make_family<Efficientnet>();
 
 }  // namespace lathe

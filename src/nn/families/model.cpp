@@ -4,60 +4,78 @@
 
 #include <algorithm>
 
-#include "nn/families/layer_list.h"
+#include "base/error.h"
 
 namespace lathe {
+
+extern const ModelFamily mlp_family, cnn_family, resnet_family, mobilenetv2_family, efficientnet_family, vit_family,
+    bert_family, unet_family, lstm_family, gpt_family, layers_family;
+
 namespace {
 
-constexpr ModelFamily kFamilies[] = {
-    {"mlp", "dense layers on flattened images", InputForm::image, build_mlp},
-    {"cnn", "convolution, norm, activation and pooling blocks, then dense layers", InputForm::image, build_cnn},
-    {"resnet", "residual convolutions: ResNet-18, 34, 50, 101", InputForm::image, build_resnet},
-    {"mobilenetv2", "inverted residuals with depthwise convolutions", InputForm::image, build_mobilenetv2},
-    {"efficientnet", "EfficientNet-Lite 0 to 4", InputForm::image, build_efficientnet},
-    {"vit", "transformer over patches of an image", InputForm::image, build_vit},
-    {"bert", "encoder transformer over tokens, or over the rows of a series or image", InputForm::image, build_bert},
-    {"unet", "convolutions to smaller images and back, an output for each pixel", InputForm::image, build_unet},
-    {"lstm", "recurrent network over the rows of an image", InputForm::image, build_lstm},
-    {"gpt", "decoder-only transformer: GPT-2, or in the manner of LLaMA", InputForm::tokens, build_gpt},
-    {"layers", "the layers of [[model.layers]], one after another", InputForm::image, build_layers},
+constexpr const ModelFamily* kFamilies[] = {
+    &mlp_family,  &cnn_family,  &resnet_family, &mobilenetv2_family, &efficientnet_family, &vit_family,
+    &bert_family, &unet_family, &lstm_family,   &gpt_family,         &layers_family,
 };
 
 std::vector<ModelFamily>& families() {
-  static std::vector<ModelFamily> all(std::begin(kFamilies), std::end(kFamilies));
+  static std::vector<ModelFamily> all = [] {
+    std::vector<ModelFamily> rows;
+    for (const ModelFamily* f : kFamilies) rows.push_back(*f);
+    return rows;
+  }();
   return all;
 }
 
 }  // namespace
 
+ModelSpec::ModelSpec(std::string_view name, const NamedValues& values)
+    : family(name), params(find_family(name).schema(), values) {}
+
 std::span<const ModelFamily> model_families() { return families(); }
 
+const ModelFamily* find_family_row(std::string_view name) {
+  const auto found = std::ranges::find(families(), name, &ModelFamily::name);
+  return found == families().end() ? nullptr : &*found;
+}
+
 void register_family(const ModelFamily& f) {
-  LATHE_USER_CHECK(!f.name.empty() && f.build, "a model family needs a name and a build function");
-  LATHE_USER_CHECK(std::ranges::find(families(), f.name, &ModelFamily::name) == families().end(),
-                   "model family \"{}\": the name is taken", f.name);
+  LATHE_USER_CHECK(!f.name().empty() && f.build, "a model family needs a name and a build function");
+  LATHE_USER_CHECK(!find_family_row(f.name()), "model family \"{}\": the name is taken", f.name());
+  LATHE_USER_CHECK(!f.schema().find("family"), "model family \"{}\": a parameter cannot be called \"family\"",
+                   f.name());
   families().push_back(f);
 }
 
 bool is_own_family(std::string_view name) {
-  const auto own = model_families().subspan(std::size(kFamilies));
-  return std::ranges::find(own, name, &ModelFamily::name) != own.end();
+  const ModelFamily* row = find_family_row(name);
+  return row && row - families().data() >= static_cast<ptrdiff_t>(std::size(kFamilies));
 }
 
 const ModelFamily& find_family(std::string_view name) {
+  if (const ModelFamily* row = find_family_row(name)) return *row;
   std::vector<std::string_view> names;
-  for (const ModelFamily& f : families()) {
-    if (f.name == name) return f;
-    names.push_back(f.name);
-  }
+  for (const ModelFamily& f : families()) names.push_back(f.name());
   throw UserError(fmt::format("model.family: expected one of {}, got \"{}\"", fmt::join(names, ", "), name),
                   Exit::bad_recipe);
 }
 
-InputForm input_form(const ModelConfig& c) {
-  if (c.family == "layers") return takes_tokens(c.layer_list) ? InputForm::tokens : InputForm::image;
-  if (c.family == "bert") return c.tokens ? InputForm::tokens : InputForm::image;
-  return find_family(c.family).input;
+std::optional<TokenInput> token_input(const ModelSpec& m) {
+  const ModelFamily* row = find_family_row(m.family);
+  return row && row->tokens && &row->schema() == &m.params.schema() ? row->tokens(m.params) : std::nullopt;
+}
+
+std::string family_reference() {
+  std::string out = "| family | keys of [model] | |\n|---|---|---|\n";
+  for (const ModelFamily& f : families())
+    out += fmt::format("| `{}` | {} | {} |\n", f.name(), fmt::join(f.schema().names(), ", "), f.info.doc);
+  return out;
+}
+
+Ints at_most(Ints values, size_t items, int64_t limit) {
+  if (values.size() > items) values.resize(items);
+  for (int64_t& value : values) value = at_most(value, limit);
+  return values;
 }
 
 }  // namespace lathe

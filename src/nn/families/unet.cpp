@@ -34,27 +34,60 @@ Value unet_upsample(Net& net, const std::string& name, Value x, int64_t out) {
   return conv2d_dx(x, w, p, 2 * x.dim(1), 2 * x.dim(2)) + net.param(name + ".bias", {out}, init);
 }
 
+struct Unet {
+  struct Params {
+    Ints channels{32, 64};
+    double dropout = 0;
+    template <class F>
+    static void fields(F&& f) {
+      f("channels", &Params::channels, allow::list(allow::range(1, 65536), 1, 16),
+        "channels of each size, the first is that of the image");
+      f("dropout", &Params::dropout, allow::below(0, 1), "part of activations dropped while training");
+    }
+  };
+  static constexpr FamilyInfo info{.name = "unet",
+                                   .doc = "convolutions to smaller images and back, an output for each pixel",
+                                   .output = NetOutput::pixel};
+
+  static Value build(Net& net, const Params& p, const ModelInputs& in, Value x) {
+    const size_t halvings = p.channels.size() - 1;
+    const int64_t step = int64_t{1} << halvings;
+    LATHE_USER_CHECK(x.dim(1) % step == 0 && x.dim(2) % step == 0,
+                     "model.channels: expected image sides that {} divides for {} sizes, got {} x {}", step,
+                     p.channels.size(), x.dim(1), x.dim(2));
+    Values levels{double_conv(net, "inc", x, p.channels[0])};
+    for (size_t i = 1; i <= halvings; ++i)
+      levels.push_back(
+          double_conv(net, fmt::format("down{}.maxpool_conv.1", i), max_pool2d(levels.back(), 2, 2), p.channels[i]));
+    Value y = dropout(net, levels.back(), p.dropout);
+    for (size_t i = 1; i <= halvings; ++i) {
+      const std::string name = fmt::format("up{}", i);
+      const size_t level = halvings - i;
+      const Value parts[] = {levels[level], unet_upsample(net, name + ".up", y, p.channels[level])};
+      y = double_conv(net, name + ".conv", concat(parts, 3), p.channels[level]);
+    }
+    y = conv2d(net, "outc.conv", y, in.classes, {.kernel = 1, .padding = 0});
+    return reshape(y, {y.shape().numel() / in.classes, in.classes});
+  }
+
+  static void check_sample(const Params& p, const ModelInputs&, const TensorType& sample, RuleReport& report) {
+    const int64_t h = sample.shape[0], w = sample.shape[1], step = int64_t{1} << (p.channels.size() - 1);
+    if (h % step != 0 || w % step != 0)
+      report.fail({"channels"},
+                  fmt::format("expected few enough sizes for images of {} x {} (each but the first halves the image), "
+                              "got {}",
+                              h, w, p.channels.size()));
+  }
+
+  static std::vector<Params> shrink(Params p, Ints&) {
+    p.channels = at_most(p.channels, 2, 4);
+    return {p};
+  }
+};
+
 }  // namespace
 
-Value build_unet(Net& net, const ModelConfig& c, Value x) {
-  const size_t halvings = c.channels.size() - 1;
-  const int64_t step = int64_t{1} << halvings;
-  LATHE_USER_CHECK(x.dim(1) % step == 0 && x.dim(2) % step == 0,
-                   "model.channels: expected image sides that {} divides for {} sizes, got {} x {}", step,
-                   c.channels.size(), x.dim(1), x.dim(2));
-  Values levels{double_conv(net, "inc", x, c.channels[0])};
-  for (size_t i = 1; i <= halvings; ++i)
-    levels.push_back(
-        double_conv(net, fmt::format("down{}.maxpool_conv.1", i), max_pool2d(levels.back(), 2, 2), c.channels[i]));
-  Value y = dropout(net, levels.back(), c.dropout);
-  for (size_t i = 1; i <= halvings; ++i) {
-    const std::string name = fmt::format("up{}", i);
-    const size_t level = halvings - i;
-    const Value parts[] = {levels[level], unet_upsample(net, name + ".up", y, c.channels[level])};
-    y = double_conv(net, name + ".conv", concat(parts, 3), c.channels[level]);
-  }
-  y = conv2d(net, "outc.conv", y, c.classes, {.kernel = 1, .padding = 0});
-  return reshape(y, {y.shape().numel() / c.classes, c.classes});
-}
+extern const ModelFamily unet_family;
+constinit const ModelFamily unet_family = make_family<Unet>();
 
 }  // namespace lathe

@@ -129,7 +129,7 @@ class StepBuilder {
 
   Value losses_of(Value y) {
     const auto own = find_family(c_.model.family).loss;
-    if (own && c_.loss == Loss::own) {
+    if (own && is_auto(c_.loss)) {
       const Value losses = own(net_, c_.model, y, target_);
       LATHE_USER_CHECK(losses.valid() && &losses.builder() == &b_,
                        "model.family \"{}\": expected a value of the net's graph of its loss function",
@@ -178,16 +178,9 @@ StepSet train_step(const StepConfig& c, const TensorType& x, int64_t batch) {
   return s.train(loss);
 }
 
-bool evaluates_plain_loss(const StepConfig& c) {
-  if (c.loss == Loss::own) return !find_family(c.model.family).loss;
-  const auto measured = [&](const LossRule& rule) { return rule.loss == c.loss && rule.measures; };
-  return std::ranges::none_of(loss_rules(), measured);
-}
-
 StepSet eval_step(const StepConfig& config, const TensorType& x, int64_t batch) {
   StepConfig c = config;
-  if (evaluates_plain_loss(config)) c.loss = Loss::plain;
-  c.label_smoothing = 0;
+  c.loss = evaluation_loss(config);
   StepBuilder s(c, "eval", Mode::eval);
   const Value y = s.logits(x, batch);
   const Value losses = s.losses(y);

@@ -26,17 +26,14 @@ enum class Task {  // What a net learns.
   restore,         // y: u8 [B, H, W, C], the image that x should be; the net's output is added to x; mean square
   embed,           // y: i32 [B]; outputs are places, where samples of one class should lie close together
 };
-enum class Loss {  // What training makes small; which evaluation has too: nn/step/loss.h.
-  own,             // that of the family, where it brings one, else the plain one
-  plain,           // of the task
-  focal,           // of classes: (1 - p)^focal_gamma times the cross entropy, p the probability of the true class
-  bce,             // of classes: binary cross entropy, each class a question of its own; the mean over classes
-  kl,              // of classes: divergence of the probabilities from the smoothed labels
-  l1,              // of numbers and pixels: the distance
-  huber,           // of numbers and pixels: half the square up to huber_delta, a line beyond it
-  cosine,          // of several numbers: 1 less the cosine of the angle to the true ones
-  triplet,         // of embeddings: distance to one of the class less that to another, plus margin, if positive
-  contrastive,     // of embeddings: squares of distances within classes, and of what others lack to the margin
+// What training makes small: train.loss of a recipe and the keys of that loss.
+struct LossSpec {
+  // A row of nn/step/loss.h; "auto": that of the family, where it brings one, else the plain one of the task.
+  std::string name = "auto";
+  ParamSet params;                                                    // of that loss
+  LossSpec() : LossSpec("auto") {}                                    // with its defaults
+  explicit LossSpec(std::string_view loss, const NamedValues& = {});  // UserError: no such loss or parameter
+  friend bool operator==(const LossSpec&, const LossSpec&) = default;
 };
 inline constexpr int64_t kMostMaskClasses = 32;  // whose meet and join are counted
 
@@ -44,11 +41,7 @@ struct StepConfig {            // What the steps of a run are made from.
   Task task = Task::classify;  // what y is and which loss
   ModelConfig model;           // the network
   OptimizerConfig optimizer;   // and its updates
-  Loss loss = Loss::own;       // of training
-  double focal_gamma = 2;
-  double huber_delta = 1;
-  double margin = 0.5;
-  double label_smoothing = 0;
+  LossSpec loss;               // of training
 };
 
 // `x` is the type of one sample: u8 [H, W, C], f32 [H, W, C] (taken as it is), or i32 [T].
