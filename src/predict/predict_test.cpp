@@ -1,4 +1,6 @@
 // A run directory is enough to predict: the data it was trained on may be gone.
+#include "predict/predict.h"
+
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -9,7 +11,6 @@
 #include <functional>
 
 #include "io/page/png.h"
-#include "predict/predict.h"
 #include "predict/predictor.h"
 #include "predict/text_writer.h"
 #include "rundir/run_data.h"

@@ -43,18 +43,19 @@ std::vector<json> lines_of(const std::string& run) {
   return out;
 }
 
-Recipe table_recipe(const TempDir& dir, const Sets& more = {}) {
-  Sets sets{"data.source=csv",     "data.path=" + sorted_table(dir),
-            "model.family=mlp",    "model.hidden=[8]",
-            "train.batch_size=16", "train.epochs=3",
-            "optimizer.lr=0.05"};
-  sets.insert(sets.end(), more.begin(), more.end());
-  return parse_recipe("", "table.toml", sets);
+// A recipe file for it.
+std::string table_file(const TempDir& dir) {
+  std::ofstream(dir.path("table.toml")) << "data = { source = \"csv\", path = \"" << sorted_table(dir)
+                                        << "\", classes = 3 }\n"
+                                           "model = { family = \"mlp\", hidden = [8] }\n"
+                                           "optimizer.lr = 0.05\n"
+                                           "train = { batch_size = 16, log_every = 1 }\n";
+  return dir.path("table.toml");
 }
 
 TEST(Sets, ASortedTableGivesEveryClassToEverySet) {
   const TempDir dir;
-  const Dataset d = open_dataset(table_recipe(dir, {"data.validation=0.25"}));
+  const Dataset d = open_dataset(load_recipe(table_file(dir), {"data.validation=0.25"}));
   EXPECT_EQ(d.spec.train, 180);  // of 240: every fifth row is for testing
   EXPECT_EQ(d.spec.validation, 60);
   EXPECT_EQ(d.spec.test, 60);
@@ -74,10 +75,8 @@ TEST(Sets, ASortedTableGivesEveryClassToEverySet) {
 TEST(Sets, EveryNumberSaysItsSet) {
   const TempDir dir;
   const std::string run = dir.path("run");
-  const auto sets =
-      Sets{"data.source=csv", "data.path=" + sorted_table(dir), "model.hidden=[8]",     "train.batch_size=16",
-           "train.epochs=3",  "data.validation=0.25",           "checkpoint.best=true", "optimizer.lr=0.05"};
-  const auto t = run_lathe(with_sets({"train", "mlp", "--out", run}, sets));
+  const Sets sets{"train.epochs=3", "data.validation=0.25", "checkpoint.best=true"};
+  const auto t = run_lathe(with_sets({"train", table_file(dir), "--out", run}, sets));
   ASSERT_EQ(t.code, 0) << t.err;
   for (const char* part :
        {"180 training samples, 60 validation, 60 test", "epoch 1: validation loss", "epoch 3: validation loss",
@@ -151,24 +150,23 @@ TEST(Sets, WithoutAValidationSetNothingIsChosen) {
 // Whatever the labels of the test rows are, the weights, the best checkpoint and the end of the run are the same.
 TEST(Sets, ChoosingNeverReadsTheTestSet) {
   const TempDir dir;
-  const auto table = [&](const char* name, const char* label) {
+  const auto table = [&](const char* name, int wrong) {
     std::ofstream out(dir.path(name));
     out << "a,b,label\n";
-    for (int i = 0; i < 60; ++i)
-      out << i % 3 << "," << i % 7 << "," << (*label ? label : i % 3 ? "kind1" : "kind0") << "\n";
+    for (int i = 0; i < 60; ++i) out << i % 3 << "," << (i % 3) * (i % 3) << ",kind" << (i + wrong) % 3 << "\n";
     return dir.path(name);
   };
-  const std::string honest = table("honest.csv", ""), poisoned = table("poisoned.csv", "kind2");
+  const std::string honest = table("honest.csv", 0), poisoned = table("poisoned.csv", 1);
   std::string chosen[2], curves[2];
   for (const bool poison : {false, true}) {
     TrainOptions o;
     o.out = dir.path(poison ? "b" : "a");
     o.quiet = true;
-    const TrainResult r = train(
-        table_recipe(dir, {"data.validation=0.25", "checkpoint.best=true", "train.patience=2", "train.min_delta=0.3",
-                           "train.epochs=12", "schedule.name=plateau", "schedule.patience=1", "train.log_every=1",
-                           "data.test_path=" + (poison ? poisoned : honest)}),
-        o);
+    const TrainResult r =
+        train(load_recipe(table_file(dir), {"data.validation=0.25", "checkpoint.best=true", "train.patience=2",
+                                            "train.min_delta=0.3", "train.epochs=12", "schedule.name=plateau",
+                                            "schedule.patience=1", "data.test_path=" + (poison ? poisoned : honest)}),
+              o);
     EXPECT_TRUE(r.stopped_early);
     EXPECT_GT(r.best_step, 0);
     for (const char* file : {"model.safetensors", "optimizer.safetensors"})
@@ -185,14 +183,11 @@ TEST(Sets, ChoosingNeverReadsTheTestSet) {
 
 TEST(Sets, AResumedRunKeepsTheSplit) {
   const TempDir dir;
-  const Sets sets{"data.source=csv",     "data.path=" + sorted_table(dir), "model.hidden=[8]",
-                  "train.batch_size=16", "data.validation=0.25",           "train.log_every=1"};
+  const std::string recipe = table_file(dir);
   const auto train = [&](const std::string& out, const char* epochs, bool resume) {
-    Sets all = sets;
-    all.push_back(std::string("train.epochs=") + epochs);
-    std::vector<std::string> args{"train", "mlp", "--out", dir.path(out)};
+    std::vector<std::string> args{"train", recipe, "--out", dir.path(out)};
     if (resume) args.emplace_back("--resume");
-    const auto t = run_lathe(with_sets(args, all));
+    const auto t = run_lathe(with_sets(args, {"data.validation=0.25", std::string("train.epochs=") + epochs}));
     EXPECT_EQ(t.code, 0) << t.err;
     return t.out;
   };
@@ -215,12 +210,10 @@ TEST(Sets, AResumedRunKeepsTheSplit) {
 
 TEST(Sets, AClassThatASetLacksIsToldOf) {
   const TempDir dir;
-  sorted_table(dir);
+  const std::string recipe = table_file(dir);
   std::ofstream(dir.path("test.csv")) << "a,b,label\n0,0,kind0\n1,1,kind1\n";
-  const auto t = run_lathe(
-      with_sets({"train", "mlp", "--out", dir.path("run")},
-                {"data.source=csv", "data.path=" + dir.path("sorted.csv"), "data.test_path=" + dir.path("test.csv"),
-                 "train.steps=2", "model.hidden=[8]", "train.batch_size=16"}));
+  const auto t = run_lathe(with_sets({"train", recipe, "--out", dir.path("run")},
+                                     {"data.test_path=" + dir.path("test.csv"), "train.steps=2"}));
   ASSERT_EQ(t.code, 0) << t.err;
   EXPECT_NE(t.out.find("warning: no sample of class 2 (\"kind2\") in the test set"), std::string::npos) << t.out;
   EXPECT_EQ(json::parse(read_file(dir.path("run/summary.json")))["warnings"].size(), 1u);
