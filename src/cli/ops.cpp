@@ -17,6 +17,7 @@ std::string kind_text(const OpDef& op) {
   if (op.has(kView)) words.push_back("view");
   if (op.has(kProduct)) words.push_back("product");
   if (op.has(kRandom)) words.push_back("random");
+  if (op.has(kOrdered)) words.push_back("ordered");
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
