@@ -4,7 +4,7 @@
 // products and norms accumulate in f32 - and rounds once, when it stores its result. Each node of a graph does so, also
 // inside of a fused node: fusing never changes a number, and `fused` and plain graphs agree to the bit where their f32
 // values do. What should stay in f32 between nodes is cast to f32 and back in the graph, where it can be seen. A
-// composite counts as one op: its expansion computes in f32 (ops/cast.h, expand_in_f32).
+// composite counts as one op: its expansion computes in f32 (ops/expand_nodes.h).
 #pragma once
 
 #include <bit>

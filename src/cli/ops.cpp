@@ -15,7 +15,9 @@ std::string kind_text(const OpDef& op) {
   if (op.has(kElementwise)) words.push_back("elementwise");
   if (op.has(kReduction)) words.push_back("reduction");
   if (op.has(kView)) words.push_back("view");
+  if (op.has(kProduct)) words.push_back("product");
   if (op.has(kRandom)) words.push_back("random");
+  if (op.has(kOrdered)) words.push_back("ordered");
   return fmt::format("{}", fmt::join(words, ", "));
 }
 

@@ -10,8 +10,9 @@ std::vector<bool> live_nodes(const Graph& g, const std::function<bool(const Node
   std::vector<bool> live(g.nodes.size(), false);
   for (size_t i = g.nodes.size(); i-- > 0;) {
     const Node& n = g.nodes[i];
-    live[i] = (may_drop && !may_drop(n)) || std::any_of(n.outputs.begin(), n.outputs.end(),
-                                                        [&](ValueId v) { return needed[static_cast<size_t>(v)]; });
+    live[i] =
+        n.op->has(kOrdered) || (may_drop && !may_drop(n)) ||
+        std::any_of(n.outputs.begin(), n.outputs.end(), [&](ValueId v) { return needed[static_cast<size_t>(v)]; });
     if (!live[i]) continue;
     for (ValueId v : n.inputs) needed[static_cast<size_t>(v)] = true;
   }

@@ -60,6 +60,10 @@ enum Trait : unsigned {    // What passes may assume of an op; a set of bits.
   kRandom = 1u << 1,       // draws random numbers: never merged
   kView = 1u << 2,         // output is the input's memory under another shape
   kReduction = 1u << 3,    // reduces axes by sum or max
+  kProduct = 1u << 4,      // sums of products of operands of one type: on 16 bits where the recipe asks for it
+  // Has an effect outside of the graph: never merged, dropped, computed again or moved across another ordered node. The
+  // order is that of the nodes in the graph.
+  kOrdered = 1u << 5,
 };
 
 struct OpInfo {           // What an op says of itself.

@@ -1,6 +1,7 @@
 #include "ir/rewrite.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace lathe {
 
@@ -145,20 +146,24 @@ Graph Edit::finish() {
   ordered.reserve(g.nodes.size());
   enum : uint8_t { kNew, kOpen, kDone };
   std::vector<uint8_t> mark(g.nodes.size(), kNew);
-  std::vector<int32_t> stack;
+  std::vector<int32_t> stack, previous(g.nodes.size(), -1);  // previous: of ordered nodes, which keep their order
+  for (int32_t i = 0, last = -1; i < static_cast<int32_t>(g.nodes.size()); ++i)
+    if (g.nodes[static_cast<size_t>(i)].op->has(kOrdered)) previous[static_cast<size_t>(i)] = std::exchange(last, i);
   for (int32_t i = 0; i < static_cast<int32_t>(g.nodes.size()); ++i) {
     stack.push_back(i);
     while (!stack.empty()) {
       const auto at = static_cast<size_t>(stack.back());
       if (mark[at] == kNew) {
         mark[at] = kOpen;
-        const std::vector<ValueId>& in = g.nodes[at].inputs;
-        for (size_t k = in.size(); k-- > 0;) {  // what defines the first argument comes first
-          const int32_t d = def[static_cast<size_t>(in[k])];
-          if (d < 0 || mark[static_cast<size_t>(d)] == kDone) continue;
+        const auto visit = [&](int32_t d) {
+          if (d < 0 || mark[static_cast<size_t>(d)] == kDone) return;
           LATHE_CHECK(mark[static_cast<size_t>(d)] == kNew, "an edit of graph {} made a cycle", g.name);
           stack.push_back(d);
-        }
+        };
+        visit(previous[at]);
+        const std::vector<ValueId>& in = g.nodes[at].inputs;
+        for (size_t k = in.size(); k-- > 0;)  // what defines the first argument comes first
+          visit(def[static_cast<size_t>(in[k])]);
         continue;
       }
       stack.pop_back();

@@ -130,4 +130,22 @@ void verify(const Graph& g, Level level, std::string_view after, MadeBy made_by)
   Verifier(g, level, after, made_by).run();
 }
 
+void verify_order(const Graph& before, const Graph& now, std::string_view after, MadeBy made_by) {
+  const auto same = [](const Node& a, const Node& b) {
+    return a.op == b.op &&
+           (a.params == b.params || equal(a.op->to_attrs(a.params.get()), b.op->to_attrs(b.params.get())));
+  };
+  size_t at = 0;
+  for (const Node& n : before.nodes) {
+    if (!n.op->has(kOrdered) || n.op->is_composite()) continue;
+    while (at < now.nodes.size() && !same(n, now.nodes[at])) ++at;
+    if (at++ < now.nodes.size()) continue;
+    const std::string text =
+        fmt::format("graph \"{}\" is not valid{}{}: ordered node {}{}{} was dropped or moved", now.name,
+                    after.empty() ? "" : " after pass ", after, n.op->name(), n.origin.empty() ? "" : " of ", n.origin);
+    if (made_by == MadeBy::caller) throw UserError(text);
+    throw InternalError(text);
+  }
+}
+
 }  // namespace lathe

@@ -22,6 +22,9 @@ enum class MadeBy {
 
 // Throws where a rule is broken; `after` is the pass that left the graph so.
 void verify(const Graph&, Level, std::string_view after = "", MadeBy = MadeBy::lathe);
+// Ordered nodes (kOrdered) of `before` stand in the graph that became of it, in the same order; more may have come, and
+// composites may have been expanded. Throws otherwise.
+void verify_order(const Graph& before, const Graph& now, std::string_view after = "", MadeBy = MadeBy::lathe);
 // All graphs, and the table: names of rows and graphs are unique, a state input has a row with its type and kind, and
 // every row is named by some graph.
 void verify(const StepSet&, Level, std::string_view after = "", MadeBy = MadeBy::lathe);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "ir/test_effects.h"
 #include "ir/test_ops.h"
 
 namespace lathe::ir_test {
@@ -118,6 +119,22 @@ TEST(Verify, ShowsTheCulpritAmongItsNeighbours) {
     EXPECT_NE(text.find("> %26: f32[3] = add(%40, %25)"), std::string::npos) << text;
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 21);
   }
+}
+
+TEST(Verify, OrderedNodesStayInOrder) {
+  Builder b("g");
+  const Value x = b.input(kVec, InputKind::batch, "x");
+  b.output(add(send(x, 1), send(x, 2)), OutputKind::result, "y");
+  const Graph g = b.finish();
+  EXPECT_NO_THROW(verify_order(g, g));
+  Graph more = g, fewer = g, moved = g;
+  more.nodes.insert(more.nodes.begin() + 1, g.nodes[0]);
+  EXPECT_NO_THROW(verify_order(g, more));
+  fewer.nodes.erase(fewer.nodes.begin());
+  EXPECT_THROW(verify_order(g, fewer), InternalError);
+  EXPECT_THROW(verify_order(g, fewer, "some_pass", MadeBy::caller), UserError);
+  std::swap(moved.nodes[0], moved.nodes[1]);
+  EXPECT_THROW(verify_order(g, moved), InternalError);
 }
 
 TEST(Verify, LevelsDiffer) {

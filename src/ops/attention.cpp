@@ -53,8 +53,10 @@ int64_t score_row(const double* q, const double* k, int64_t t, int64_t length, i
 
 struct Attention {
   using Params = AttentionParams;
-  static constexpr OpInfo info{
-      .name = "attention", .doc = "softmax(scale * q k^T) v per head; also the log-sum-exp of each row", .inputs = 3};
+  static constexpr OpInfo info{.name = "attention",
+                               .doc = "softmax(scale * q k^T) v per head; also the log-sum-exp of each row",
+                               .inputs = 3,
+                               .traits = kProduct};
 
   static Types infer(ArgTypes x, const Params& p) {
     check("attention", x, p);

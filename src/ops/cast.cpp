@@ -1,8 +1,5 @@
 #include "ops/cast.h"
 
-#include "ir/rewrite.h"
-#include "ops/fused.h"
-
 namespace lathe {
 namespace {
 
@@ -38,25 +35,6 @@ constinit const OpDef cast_op = make_op<Cast>();
 Value cast(Value x, DType dtype) {
   if (x.dtype() == dtype) return x;
   return x.builder().add1(cast_op, std::span(&x, 1), CastParams{dtype});
-}
-
-Values expand_in_f32(Builder& b, const Node& n, ArgValues args, const Types& types) {
-  bool narrow = false;
-  for (const Value& x : args) narrow = narrow || is_16bit(x.dtype());
-  narrow = narrow && n.op != &fused_op;
-  Values wide(args.begin(), args.end());
-  const InPlaceOf place(b, n);
-  if (narrow)
-    for (Value& x : wide) x = cast(x, compute_type(x.dtype()));
-  Values out = expand_node(b, n, wide);
-  LATHE_USER_CHECK(out.size() == types.size(), "{}: expected {} values of its expand(), as of its infer(), got {}",
-                   n.op->name(), types.size(), out.size());
-  for (size_t i = 0; i < out.size(); ++i) {
-    if (narrow) out[i] = cast(out[i], types[i].dtype);
-    LATHE_USER_CHECK(out[i].type() == types[i], "{}: expected {} of its expand(), as of its infer(), got {}",
-                     n.op->name(), to_string(types[i]), to_string(out[i].type()));
-  }
-  return out;
 }
 
 }  // namespace lathe

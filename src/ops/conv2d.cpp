@@ -109,7 +109,8 @@ std::vector<ConvSample> conv_samples() {
 
 struct Conv2d {
   using Params = Conv2dParams;
-  static constexpr OpInfo info{.name = "conv2d", .doc = "convolution of NHWC images with OHWI weights", .inputs = 2};
+  static constexpr OpInfo info{
+      .name = "conv2d", .doc = "convolution of NHWC images with OHWI weights", .inputs = 2, .traits = kProduct};
   static Types infer(ArgTypes x, const Params& p) {
     check_types("conv2d", x);
     return {{x[0].dtype, conv_geometry(x[0].shape, x[1].shape, p).y()}};
@@ -136,7 +137,8 @@ struct Conv2d {
 
 struct Conv2dDx {
   using Params = Conv2dParams;
-  static constexpr OpInfo info{.name = "conv2d_dx", .doc = "derivative of conv2d by x", .inputs = 2};
+  static constexpr OpInfo info{
+      .name = "conv2d_dx", .doc = "derivative of conv2d by x", .inputs = 2, .traits = kProduct};
   static Types infer(ArgTypes x, const Params& p) {
     check_types("conv2d_dx", x);
     return {{x[0].dtype, conv_geometry_dx(x[0].shape, x[1].shape, p).x()}};
@@ -166,7 +168,8 @@ struct Conv2dDx {
 
 struct Conv2dDw {
   using Params = Conv2dParams;
-  static constexpr OpInfo info{.name = "conv2d_dw", .doc = "derivative of conv2d by w", .inputs = 2};
+  static constexpr OpInfo info{
+      .name = "conv2d_dw", .doc = "derivative of conv2d by w", .inputs = 2, .traits = kProduct};
   static Types infer(ArgTypes x, const Params& p) {
     check_types("conv2d_dw", x);
     return {{x[0].dtype, conv_geometry_dw(x[0].shape, x[1].shape, p).w()}};

@@ -12,7 +12,7 @@ namespace {
 
 struct Matmul {
   using Params = MatmulParams;
-  static constexpr OpInfo info{.name = "matmul", .doc = "batched matrix product", .inputs = 2};
+  static constexpr OpInfo info{.name = "matmul", .doc = "batched matrix product", .inputs = 2, .traits = kProduct};
 
   static Types infer(ArgTypes x, const Params& p) {
     const Shape &a = x[0].shape, &b = x[1].shape;

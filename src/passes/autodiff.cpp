@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "ir/rewrite.h"
-#include "ops/cast.h"
 #include "ops/elementwise.h"
+#include "ops/expand_nodes.h"
 #include "ops/full.h"
 #include "ops/grad.h"
 
@@ -43,23 +43,13 @@ std::vector<bool> active_nodes(const Graph& g, const Node& grad, int32_t end) {
 
 // Replaces active composites that have no vjp of their own by their expansions, until none is left.
 Graph expand_active(Graph g) {
-  for (int depth = 0;; ++depth) {
-    const int32_t at = first_grad(g);
-    const auto active = active_nodes(g, g.nodes[static_cast<size_t>(at)], at);
-    const OpDef* composite = nullptr;
-    const auto wanted = [&](int32_t i) {
-      return i < at && active[static_cast<size_t>(i)] && !g.nodes[static_cast<size_t>(i)].op->vjp;
-    };
-    for (int32_t i = 0; i < at; ++i)
-      if (wanted(i)) composite = g.nodes[static_cast<size_t>(i)].op;
-    if (!composite) return g;
-    int32_t i = -1;
-    g = rebuild(std::move(g), [&](Rebuild& r, const Node& n) -> std::optional<Values> {
-      if (!wanted(++i)) return std::nullopt;
-      return expand_in_f32(r.builder(), n, r.mapped(n.inputs), r.source().types_of(n.outputs));
-    });
-    check_expansion_ends(g, depth, *composite);
-  }
+  return expand_marked(std::move(g), [](const Graph& now, const std::vector<bool>&) {
+    const int32_t at = first_grad(now);
+    std::vector<bool> marked = active_nodes(now, now.nodes[static_cast<size_t>(at)], at);
+    for (size_t i = 0; i < marked.size(); ++i) marked[i] = marked[i] && !now.nodes[i].op->vjp;
+    marked.resize(now.nodes.size(), false);
+    return marked;
+  });
 }
 
 // Appends the derivative of loss by each of wrt to the builder, whose graph holds their definitions.

@@ -24,7 +24,7 @@ class Merge {
     seen.reserve(g.nodes.size());
     for (size_t i = 0; i < g.nodes.size(); ++i) {
       const Node& n = g.nodes[i];
-      if (n.op->has(kRandom)) continue;
+      if (n.op->has(kRandom) || n.op->has(kOrdered)) continue;
       const bool writes_state =
           std::ranges::any_of(n.outputs, [&](ValueId v) { return is_new_state[static_cast<size_t>(v)]; });
       const Attrs attrs = n.op->to_attrs(n.params.get());

@@ -80,7 +80,7 @@ bool is_added(const PipelineOptions& options, const PassEntry& pass) {
 }
 
 // What a pass must leave to those who plan and run the set: graphs with their names, the state table, the outputs in
-// their order. Inputs may go, none may come. What the row says is touched is left to verify.
+// their order, ordered nodes in theirs. Inputs may go, none may come. What the row says is touched is left to verify.
 class PortCheck {
  public:
   PortCheck(const PassEntry& pass, MadeBy made_by) : pass_(pass), made_by_(made_by) {}
@@ -108,6 +108,7 @@ class PortCheck {
   void check(const Graph& before, const Graph& after) const {
     if (before.name != after.name)
       fail(fmt::format("expected to keep the graph \"{}\", got \"{}\" in its place", before.name, after.name));
+    verify_order(before, after, pass_.name, made_by_);
     std::vector<const Output*> old, now;
     for (const Output& o : before.outputs)
       if (is_kept(o)) old.push_back(&o);
@@ -173,12 +174,15 @@ uint64_t identity_hash(const StepSet& s) {
   return h;
 }
 
-// Inputs and outputs alone: PortCheck asks for no more, and a copy of every graph would be most of a pass's time.
+// Inputs, outputs and ordered nodes: PortCheck asks for no more, and a copy of every graph would be most of a pass's
+// time.
 Graph ports_of(const Graph& g) {
   Graph out;
   out.name = g.name;
   for (const Input& in : g.inputs) out.inputs.push_back({out.add_value(g.type(in.value)), in.kind, in.name});
   for (const Output& o : g.outputs) out.outputs.push_back({out.add_value(g.type(o.value)), o.kind, o.name, -1});
+  for (const Node& n : g.nodes)
+    if (n.op->has(kOrdered)) out.nodes.push_back({n.op, n.params, {}, {}, n.origin, n.role});
   return out;
 }
 

@@ -4,23 +4,45 @@
 
 #include "ir/rewrite.h"
 #include "ops/cast.h"
+#include "ops/expand_nodes.h"
 
 namespace lathe {
 namespace {
 
-constexpr std::string_view kProducts[] = {"matmul", "conv2d", "attention"};
-
+// Losses, metrics and updates need the digits that 16 bits do not have.
 bool is_product(const Graph& g, const Node& n) {
-  return std::ranges::find(kProducts, n.op->name()) != std::end(kProducts) &&
+  return n.op->has(kProduct) && n.role == Role::model &&
          std::ranges::all_of(n.inputs, [&](ValueId v) { return g.type(v).dtype == DType::f32; });
+}
+
+// The node as a graph of its own.
+Graph alone(const Graph& g, Node n) {
+  Graph out;
+  for (ValueId& v : n.inputs) {
+    const ValueId x = out.add_value(g.type(v));
+    out.inputs.push_back({x, InputKind::batch, "x" + std::to_string(x)});
+    v = x;
+  }
+  for (ValueId& v : n.outputs) v = out.add_value(g.type(v));
+  out.nodes.push_back(std::move(n));
+  return out;
+}
+
+// Whether a composite that is no product itself has one in its expansion, or in those of the composites there.
+bool holds_product(const Graph& g, const Node& n) {
+  if (n.op->has(kProduct) || n.role != Role::model) return false;
+  const Graph parts = expand_where(alone(g, n), [](const Graph&, const Node& m) { return !m.op->has(kProduct); });
+  return std::ranges::any_of(parts.nodes, [&](const Node& m) { return is_product(parts, m); });
 }
 
 }  // namespace
 
 Graph precision(Graph g, const PassContext& context) {
   const DType t = context.precision;
-  if (t == DType::f32 || std::ranges::none_of(g.nodes, [&](const Node& n) { return is_product(g, n); })) return g;
+  if (t == DType::f32) return g;
   LATHE_CHECK(is_16bit(t), "{}", to_string(t));
+  g = expand_where(std::move(g), holds_product);
+  if (std::ranges::none_of(g.nodes, [&](const Node& n) { return is_product(g, n); })) return g;
   return rebuild(g, [&](Rebuild& r, const Node& n) -> std::optional<Values> {
     if (!is_product(g, n)) return std::nullopt;
     Builder& b = r.builder();

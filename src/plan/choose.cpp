@@ -1,11 +1,11 @@
 #include "plan/choose.h"
 
-#include <algorithm>
+#include <optional>
 
 #include "backend/ref/ref_backend.h"
 #include "ir/live_nodes.h"
 #include "ir/rewrite.h"
-#include "ops/cast.h"
+#include "ops/expand_nodes.h"
 
 namespace lathe {
 namespace {
@@ -20,51 +20,51 @@ class Chooser {
  public:
   Chooser(const Graph& source, const Target& target, const KernelTable& table, const PlanOptions& options)
       : target_(target), table_(table), options_(options) {
-    out_.graph.name = source.name;
-    std::vector<ValueId> map(source.types.size(), -1);
-    for (const Input& in : source.inputs) {
-      const ValueId v = out_.graph.add_value(source.type(in.value));
-      out_.graph.inputs.push_back({v, in.kind, in.name});
-      map[static_cast<size_t>(in.value)] = v;
-    }
-    place_all(source, map);
-    for (const Output& o : source.outputs)
-      out_.graph.outputs.push_back({map[static_cast<size_t>(o.value)], o.kind, o.name,
-                                    o.updates < 0 ? -1 : map[static_cast<size_t>(o.updates)]});
-    drop_dead();
+    // Values are numbered in the order of the nodes.
+    Graph copy = rebuild(source, [](Rebuild&, const Node&) { return std::optional<Values>(); });
+    out_.graph = expand_marked(
+        std::move(copy), [&](const Graph& g, const std::vector<bool>& fresh) { return choose_or_mark(g, fresh); });
+    // An expansion may compute outputs that nobody wants.
+    keep_marked(live_nodes(out_.graph), out_.graph.nodes, out_.choices);
   }
 
   Chosen finish() { return std::move(out_); }
 
  private:
-  void place_all(const Graph& g, std::vector<ValueId>& map) {
-    for (const Node& n : g.nodes) {
-      Node copy{n.op, n.params, {}, {}, n.origin, n.role};
-      for (ValueId v : n.inputs) copy.inputs.push_back(map[static_cast<size_t>(v)]);
-      const std::vector<ValueId> now = place(std::move(copy), g.types_of(n.outputs));
-      for (size_t i = 0; i < now.size(); ++i) map[static_cast<size_t>(n.outputs[i])] = now[i];
+  // Marks composites without a kernel; all other nodes have their choices then, in order.
+  std::vector<bool> choose_or_mark(const Graph& g, const std::vector<bool>& fresh) {
+    std::vector<bool> marked(g.nodes.size(), false);
+    std::vector<Choice> choices;
+    size_t kept = 0;
+    for (size_t i = 0; i < g.nodes.size(); ++i) {
+      if (!fresh[i])
+        choices.push_back(std::move(out_.choices[kept++]));
+      else if (auto choice = choose(g, g.nodes[i]))
+        choices.push_back(std::move(*choice));
+      else
+        marked[i] = true;
     }
+    out_.choices = std::move(choices);
+    return marked;
   }
 
-  // Appends the node, or what its expansion comes to; returns its outputs.
-  std::vector<ValueId> place(Node n, const Types& out) {
-    Graph& g = out_.graph;
-    if (n.op->has(kView)) return append(std::move(n), out, {});
-    const Site site{n, g.types_of(n.inputs), out, target_};
+  // None: the node has to be expanded.
+  std::optional<Choice> choose(const Graph& g, const Node& n) {
     Choice choice;
-    for (const KernelTable::Row& row : table_.candidates(n.op->name())) {
-      if (try_candidate(row.candidate, site, choice)) return append(std::move(n), out, std::move(choice));
-    }
+    if (n.op->has(kView)) return choice;
+    const Site site{n, g.types_of(n.inputs), g.types_of(n.outputs), target_};
+    for (const KernelTable::Row& row : table_.candidates(n.op->name()))
+      if (try_candidate(row.candidate, site, choice)) return choice;
     if (n.op->is_composite()) {
-      out_.expanded.push_back({std::string(n.op->name()), n.origin, choice.declined});
-      return expand(n, site.in, out);
+      out_.expanded.push_back({std::string(n.op->name()), n.origin, std::move(choice.declined)});
+      return std::nullopt;
     }
     if (options_.allow_fallback && target_.host_memory) {
       static const KernelTable reference(ref_kernels());
       for (const KernelTable::Row& row : reference.candidates(n.op->name()))
-        if (try_candidate(row.candidate, site, choice)) return append(std::move(n), out, std::move(choice));
+        if (try_candidate(row.candidate, site, choice)) return choice;
     }
-    refuse(n, site, choice.declined);
+    refuse(g, site, choice.declined);
   }
 
   bool try_candidate(const Candidate& candidate, const Site& site, Choice& choice) const {
@@ -80,37 +80,10 @@ class Chooser {
     return choice.candidate.bind != nullptr;
   }
 
-  std::vector<ValueId> append(Node n, const Types& out, Choice choice) {
-    for (const TensorType& t : out) n.outputs.push_back(out_.graph.add_value(t));
-    std::vector<ValueId> outputs = n.outputs;
-    out_.graph.nodes.push_back(std::move(n));
-    out_.choices.push_back(std::move(choice));
-    return outputs;
-  }
-
-  std::vector<ValueId> expand(const Node& n, const Types& in, const Types& out) {
-    check_expansion_ends(out_.graph, depth_, *n.op);
-    Builder b(std::string(n.op->name()));
-    Values args;
-    for (size_t i = 0; i < in.size(); ++i) args.push_back(b.input(in[i], InputKind::batch, "x" + std::to_string(i)));
-    const Values results = expand_in_f32(b, n, args, out);
-    std::vector<ValueId> ids;
-    for (const Value& v : results) ids.push_back(v.id());
-    Graph body = b.finish();
-    for (Node& m : body.nodes)
-      if (m.origin.empty()) m.origin = n.origin;
-    std::vector<ValueId> map(body.types.size(), -1);
-    for (size_t i = 0; i < in.size(); ++i) map[static_cast<size_t>(body.inputs[i].value)] = n.inputs[i];
-    ++depth_;
-    place_all(body, map);
-    --depth_;
-    for (ValueId& v : ids) v = map[static_cast<size_t>(v)];
-    return ids;
-  }
-
-  [[noreturn]] void refuse(const Node& n, const Site& site, const std::vector<Declined>& declined) const {
-    std::string text = fmt::format("plan \"{}\": no kernel of {} runs {}({}) -> {}", out_.graph.name, target_.name,
-                                   n.op->name(), types_text(site.in), types_text(site.out));
+  [[noreturn]] void refuse(const Graph& g, const Site& site, const std::vector<Declined>& declined) const {
+    const Node& n = site.node;
+    std::string text = fmt::format("plan \"{}\": no kernel of {} runs {}({}) -> {}", g.name, target_.name, n.op->name(),
+                                   types_text(site.in), types_text(site.out));
     if (!n.origin.empty()) text += fmt::format(" of {}", n.origin);
     if (declined.empty()) text += ": it has none for this op";
     for (size_t i = 0; i < declined.size(); ++i)
@@ -122,14 +95,10 @@ class Chooser {
     throw UserError(text);
   }
 
-  // An expansion may compute outputs that nobody wants.
-  void drop_dead() { keep_marked(live_nodes(out_.graph), out_.graph.nodes, out_.choices); }
-
   const Target& target_;
   const KernelTable& table_;
   const PlanOptions& options_;
   Chosen out_;
-  int depth_ = 0;  // of expansions within expansions
 };
 
 }  // namespace

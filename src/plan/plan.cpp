@@ -60,6 +60,8 @@ void build_program(size_t index, Drafts& all, const Arena& arena, Program& p) {
     Choice& choice = all.choices[index][static_cast<size_t>(node)];
     Launch l{n,         g.types_of(n.inputs),      g.types_of(n.outputs), choice.candidate, {},
              g.cost(n), std::move(choice.declined)};
+    LATHE_CHECK(all.again[index].empty() || !all.again[index][static_cast<size_t>(node)] || !n.op->has(kOrdered),
+                "{} would run again", n.op->name());
     l.again = !all.again[index].empty() && all.again[index][static_cast<size_t>(node)];
     l.lane = l.candidate.lane;
     for (ValueId v : n.outputs) l.args.out.push_back(place(v));
@@ -107,6 +109,7 @@ ProgramSet plan(std::vector<Graph> graphs, const Target& target, const KernelTab
   for (size_t i = 0; i < all.drafts.size(); ++i) {
     build_program(i, all, arena, set.programs[i]);
     verify(set.programs[i].graph, all.readers_first[i] ? Level::lowered : Level::tensor, "plan");
+    verify_order(graphs[i], set.programs[i].graph, "plan");
   }
   return set;
 }

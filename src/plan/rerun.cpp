@@ -89,7 +89,7 @@ LiveModel::LiveModel(const Graph& g, const StorageFacts& facts, std::span<const 
       }
       results_.push_back(std::move(r));
     }
-    if (f.latest <= p) f.latest = 0;
+    if (f.latest <= p || n.op->has(kOrdered)) f.latest = 0;
   }
   for (const Interval& i : storage.slots)
     if (i.first == count) end_bytes_.push_back(round_up(i.bytes, alignment));

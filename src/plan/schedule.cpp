@@ -19,6 +19,12 @@ class Scheduler {
     for (int32_t i = 0; i < count_; ++i)
       for (ValueId v : node(i).inputs)
         if (const int32_t d = facts.def[static_cast<size_t>(v)]; d >= 0) before(i).push_back(d);
+    int32_t last = -1;
+    for (int32_t i = 0; i < count_; ++i) {
+      if (!node(i).op->has(kOrdered)) continue;
+      if (last >= 0) before(i).push_back(last);
+      last = i;
+    }
     add_update_edges();
     after_.resize(g.nodes.size());
     for (int32_t i = 0; i < count_; ++i)

@@ -4,9 +4,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 
 #include "backend/backend.h"
 #include "data/arrays.h"
@@ -139,6 +141,44 @@ TEST(Losses, OfManyTriplets) {
   ASSERT_EQ(losses.size(), static_cast<size_t>(kRows));
   // 50 of the 99 others of a class lie opposite.
   for (const double v : losses) EXPECT_NEAR(v, (2 - std::sqrt(2.0) + 0.8) * 50 / 99, 1e-4);
+}
+
+// Weights and samples are whole numbers, so that the places are the same in 16 bits: then so is all that is said of
+// them.
+TEST(Losses, OfEmbeddingsAreThoseOfF32In16Bits) {
+  constexpr int64_t kRows = 60, kColumns = 6, kWidth = 4;
+  StepConfig c;
+  c.task = Task::embed;
+  c.model = {.family = "mlp", .classes = kWidth, .hidden = {}};
+  const Backend& backend = find_backend("cpu");
+  const auto metrics = [&](DType precision) {
+    const StepSet s = eval_step(c, {DType::f32, {1, 1, kColumns}}, kRows);
+    const Graph g = run_pipeline(s.graphs[0], {backend.target({}), precision});
+    std::vector<HostTensor> in;
+    for (const Input& i : g.inputs) {
+      HostTensor value{g.type(i.value), std::vector<double>(static_cast<size_t>(g.type(i.value).numel()))};
+      for (size_t k = 0; k < value.data.size(); ++k) {
+        if (i.name == "x") value.data[k] = static_cast<double>((k * k + k / kColumns * 5) % 9) - 4;
+        if (i.name == "y") value.data[k] = static_cast<double>(k % 5);
+        if (i.name == "fc1.weight") value.data[k] = static_cast<double>((k * 7 + k / 5) % 3) - 1;
+      }
+      in.push_back(std::move(value));
+    }
+    EXPECT_EQ(std::ranges::any_of(g.types, [](const TensorType& t) { return t.dtype == DType::bf16; }),
+              precision == DType::bf16);
+    std::map<std::string, double> out;
+    const auto results = run_graph(backend, {.threads = 1}, g, in);
+    for (size_t i = 0; i < g.outputs.size(); ++i) out[g.outputs[i].name] = results[i].data[0];
+    return out;
+  };
+  for (const Loss loss : {Loss::triplet, Loss::contrastive}) {
+    c.loss = loss;
+    const auto wide = metrics(DType::f32), narrow = metrics(DType::bf16);
+    EXPECT_EQ(narrow, wide);
+    EXPECT_GT(wide.at("correct"), 0);
+    EXPECT_LT(wide.at("correct"), kRows);
+    EXPECT_GT(wide.at("loss_sum"), 0);
+  }
 }
 
 // Each loss through its recipe, on `ref` and `cpu`.

@@ -31,9 +31,11 @@ FuseGraph::FuseGraph(const Graph& graph)
   }
   find_sources();
   find_writers();
+  keep_order();
   if (!find_levels()) {
     // The plan will copy such state; any order is right then.
     for (auto& list : writers) list.clear();
+    keep_order();
     LATHE_CHECK(find_levels(), "the graph is not acyclic");
   }
 }
@@ -65,7 +67,7 @@ void FuseGraph::find_sources() {
   for (size_t i = g.nodes.size(); i-- > 0;) {
     const Node& n = g.nodes[i];
     if (transparent[i]) continue;
-    live[i] = std::ranges::any_of(n.outputs, [&](ValueId v) { return needed[at(v)]; });
+    live[i] = n.op->has(kOrdered) || std::ranges::any_of(n.outputs, [&](ValueId v) { return needed[at(v)]; });
     if (!live[i]) continue;
     for (ValueId v : n.inputs) {
       need(v);
@@ -113,6 +115,15 @@ void FuseGraph::find_writers() {
       writers[i].push_back(w);
       if (g.nodes[i].op->has(kView)) writer[at(g.nodes[i].outputs[0])] = w;
     }
+  }
+}
+
+void FuseGraph::keep_order() {
+  int32_t last = -1;
+  for (size_t i = 0; i < g.nodes.size(); ++i) {
+    if (!g.nodes[i].op->has(kOrdered)) continue;
+    if (last >= 0) writers[at(last)].push_back(static_cast<int32_t>(i));
+    last = static_cast<int32_t>(i);
   }
 }
 

@@ -23,8 +23,9 @@ struct FuseGraph {
   std::vector<bool> live;                     // by node; false for transparent ones
   std::vector<std::vector<ValueId>> sources;  // by node: what it reads, behind transparent nodes
   std::vector<std::vector<int32_t>> readers;  // by node: nodes that read a result of it, ascending
-  std::vector<std::vector<int32_t>> writers;  // by node: nodes that write state which it reads (never itself)
-  std::vector<int32_t> level;                 // by node: longest path from the inputs over readers and writers
+  // By node: nodes that run after it and read nothing of it: they write state which it reads, or are ordered as it is.
+  std::vector<std::vector<int32_t>> writers;
+  std::vector<int32_t> level;  // by node: longest path from the inputs over readers and writers
 
   const Node& node(int32_t i) const { return g.nodes[static_cast<size_t>(i)]; }
   bool makes_output(int32_t i) const;
@@ -36,6 +37,7 @@ struct FuseGraph {
  private:
   void find_sources();
   void find_writers();
+  void keep_order();   // of ordered nodes
   bool find_levels();  // false: the dependencies on writers are circular
 };
 
