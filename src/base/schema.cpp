@@ -141,6 +141,9 @@ void ParamSet::check_type(const std::type_info& type) const {
 ParamSet& ParamSet::set(std::string_view name, const ParamValue& value) {
   const Field* f = schema_->find(name);
   LATHE_USER_CHECK(f, "{}: no such setting, known: {}", name, fmt::join(schema_->names(), ", "));
+  std::string word;
+  if (!f->allowed.word.empty() && value.assign_to(&word) && word == f->allowed.word)
+    return set(name, ParamValue(f->allowed.word_value));
   LATHE_USER_CHECK(value.assign_to(at(*f)), "{}: expected {}, got another kind of value", name,
                    allowed_text(at(*f), f->allowed));
   return *this;

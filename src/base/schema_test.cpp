@@ -145,6 +145,13 @@ TEST(Schema, TablesHaveSchemasOfTheirOwn) {
   ParamSet same{Pair{}};
   EXPECT_EQ(allowed_text(same.at(padding), padding.allowed), "\"same\" or an integer from 0 to 1024");
   EXPECT_EQ(value_text(same.at(padding), padding.allowed), "\"same\"");
+  EXPECT_EQ(same.set("padding", 3).set("padding", "same").as<Pair>().padding, -1);
+  EXPECT_THROW(same.set("padding", "sme"), UserError);
+  ParamSet other{Common{}};
+  other.set("name", "n");
+  EXPECT_TRUE(copy_value(other, "name", same));
+  EXPECT_EQ(same.as<Pair>().name, "n");
+  EXPECT_FALSE(copy_value(other, "width", same));
   EXPECT_EQ(wrong_in(ParamSet(schema_of<Everything>(), {{"items", Tables{ParamSet()}}}), "items"), "{} at 0");
   EXPECT_EQ(wrong_in(ParamSet(schema_of<Everything>(), {{"items", Tables(3, ParamSet(pair))}}), "items"), "3 tables");
 }

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "io/hash.h"
 #include "nn/step/loss.h"
 #include "recipe/recipe_keys.h"
 
@@ -204,6 +205,41 @@ TEST(Recipe, EachKeyIsPrintedCheckedAndCompared) {
   ASSERT_EQ(differences.size(), 2u);
   EXPECT_EQ(differences[0].key, "model.family");
   EXPECT_EQ(differences[1].key + " " + differences[1].a + " " + differences[1].b, "model.dense 128 7");
+}
+
+// The text that is hashed must not change: runs of earlier versions are resumed by it.
+TEST(Recipe, TheTextOfTheHashIsStable) {
+  const auto hash = [](const std::string& text) { return io::hash_bytes(io::bytes_of(text + "disabled passes = \n")); };
+  EXPECT_EQ(recipe_hash(Recipe{}, {}), hash(""));
+  EXPECT_EQ(recipe_hash(
+                parse_recipe("", "x.toml",
+                             {"model.family=cnn", "model.channels=[8]", "model.dropout=0.5", "model.dense=128",
+                              "train.loss=focal", "train.focal_gamma=3", "train.label_smoothing=0.1", "train.sam=0.5"}),
+                {}),
+            hash("model.family = \"cnn\"\nmodel.channels = [8]\nmodel.dropout = 0.5\ntrain.loss = \"focal\"\n"
+                 "train.focal_gamma = 3.0\ntrain.label_smoothing = 0.1\ntrain.sam = 0.5\n"));
+  EXPECT_EQ(
+      recipe_hash(parse_recipe("", "x.toml",
+                               {"model.family=layers", "optimizer.name=lamb",
+                                "model.layers=[{type=\"conv\",activation=\"relu\",padding=\"same\",out=8,stride=2},"
+                                "{rate=0,type=\"dropout\"},{type=\"dense\",out=0}]",
+                                "optimizer.groups=[{match=[\"*.bias\"],weight_decay=0,lr_scale=2}]"}),
+                  {}),
+      hash("model.family = \"layers\"\nmodel.layers = [{ type = \"conv\", out = 8, stride = 2, activation = "
+           "\"relu\" }, { type = \"dropout\", rate = 0.0 }, { type = \"dense\", out = 0 }]\n"
+           "optimizer.name = \"lamb\"\noptimizer.eps = 1e-06\n"
+           "optimizer.groups = [{match = \"*.bias\", lr_scale = 2.0, weight_decay = 0.0}]\n"));
+}
+
+// Recipes that earlier versions wrote out have the keys of all families, with their defaults.
+TEST(Recipe, KeysOfOtherFamiliesMayHaveTheirDefaults) {
+  const Recipe r = parse_recipe(
+      "[model]\nfamily = \"cnn\"\nhidden = [512, 512]\nlayers = 4\npatch = 4\ncell = \"lstm\"\n"
+      "rotary_base = 10000.0\nchannels = [3]\n[train]\nmargin = 0.5\nfocal_gamma = 2.0\n",
+      "x.toml");
+  EXPECT_EQ(r.model, ModelSpec("cnn", {{"channels", Ints{3}}}));
+  EXPECT_THROW(parse_recipe("[model]\nfamily = \"cnn\"\nlayers = 5", "x.toml"), UserError);
+  EXPECT_THROW(parse_recipe("", "x.toml", {"model.layers=4"}), UserError);
 }
 
 TEST(Recipe, WhatIsChosenBringsItsKeys) {
