@@ -32,7 +32,8 @@ int main(int argc, char** argv) try {
   options.out = argc > 1 ? argv[1] : "quick_gelu";
   options.quiet = true;
   lathe::PipelineOptions& passes = options.compile.passes;
-  passes.added.push_back({.after = "precision", .pass = {"quick_gelu", lathe::each_graph<quick_gelu>, lathe::Level::tensor}});
+  passes.added.push_back(
+      {.after = "precision", .pass = {"quick_gelu", lathe::each_graph<quick_gelu>, lathe::Level::tensor}});
   passes.on_pass = [](const lathe::PassEntry& p, const lathe::StepSet& before, const lathe::StepSet& after) {
     const lathe::Graph &from = before.graphs[0], &to = after.graphs[0];
     if (p.name == "quick_gelu" && from.name == "train")

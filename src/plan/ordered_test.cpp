@@ -27,7 +27,7 @@ KernelTable table() {
   return KernelTable(rows);
 }
 
-int64_t scratch_of(const ProgramSet& set) { return set.programs[0].memory.scratch; }
+int64_t first_scratch(const ProgramSet& set) { return set.programs[0].memory.scratch; }
 
 // The result of the first node is needed at the end, that of the second one at once: the other order takes less memory.
 Graph first_for_later(bool ordered) {
@@ -44,7 +44,7 @@ TEST(OrderedPlan, KeepsTheOrderThoughAnotherTakesLessMemory) {
   const ProgramSet set = plan({first_for_later(true)}, {}, table()), pure = plan({first_for_later(false)}, {}, table());
   check_set(set, {});
   EXPECT_EQ(sent(set.programs[0].graph), (Ints{1, 2}));
-  EXPECT_GT(scratch_of(set), scratch_of(pure));
+  EXPECT_GT(first_scratch(set), first_scratch(pure));
 }
 
 TEST(OrderedPlan, KeepsNodesWithoutReaders) {

@@ -149,7 +149,7 @@ TEST(Losses, OfEmbeddingsAreThoseOfF32In16Bits) {
   constexpr int64_t kRows = 60, kColumns = 6, kWidth = 4;
   StepConfig c;
   c.task = Task::embed;
-  c.model = {.family = "mlp", .classes = kWidth, .hidden = {}};
+  c.model = ModelConfig("mlp", {{"hidden", Ints{}}}, {.classes = kWidth});
   const Backend& backend = find_backend("cpu");
   const auto metrics = [&](DType precision) {
     const StepSet s = eval_step(c, {DType::f32, {1, 1, kColumns}}, kRows);
@@ -171,8 +171,8 @@ TEST(Losses, OfEmbeddingsAreThoseOfF32In16Bits) {
     for (size_t i = 0; i < g.outputs.size(); ++i) out[g.outputs[i].name] = results[i].data[0];
     return out;
   };
-  for (const Loss loss : {Loss::triplet, Loss::contrastive}) {
-    c.loss = loss;
+  for (const char* loss : {"triplet", "contrastive"}) {
+    c.loss = LossSpec(loss);
     const auto wide = metrics(DType::f32), narrow = metrics(DType::bf16);
     EXPECT_EQ(narrow, wide);
     EXPECT_GT(wide.at("correct"), 0);

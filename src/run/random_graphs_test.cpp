@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "passes/pass.h"
 #include "passes/check/random_graph.h"
+#include "passes/pass.h"
 #include "run/run_graph.h"
 
 namespace lathe {
@@ -26,7 +26,7 @@ std::vector<std::string> optional_passes() {
 
 void check_graph(const Backend& backend, RandomGraphKind kind, uint64_t seed, bool each_pass) {
   const Graph g =
-      random_graph(seed, {.nodes = 6 + static_cast<int>(seed % 8) * 6, .gradient = seed % 2 == 0, .kind = kind});
+      lathe::random_graph(seed, {.nodes = 6 + static_cast<int>(seed % 8) * 6, .gradient = seed % 2 == 0, .kind = kind});
   PipelineOptions only_required;
   only_required.disabled = optional_passes();
   const Graph plain = run_pipeline(g, {}, only_required);

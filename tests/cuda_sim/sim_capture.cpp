@@ -41,9 +41,9 @@ int wait_captured(SimStream& s, const SimEvent& e) {
 }
 
 // A graph's branches run on streams of their own, as far as orders go; branch 0 is the stream of the launch.
-class GraphRun {
+class BranchRun {
  public:
-  GraphRun(const SimGraph& graph, SimStream& stream) : graph_(graph), own_(graph.branches), events_(graph.events) {
+  BranchRun(const SimGraph& graph, SimStream& stream) : graph_(graph), own_(graph.branches), events_(graph.events) {
     branches_.push_back(&stream);
     State& s = state();
     for (size_t b = 1; b < graph.branches; ++b) {
@@ -54,7 +54,7 @@ class GraphRun {
       branches_.push_back(&own);
     }
   }
-  ~GraphRun() {
+  ~BranchRun() {
     State& s = state();
     for (size_t b = 1; b < own_.size(); ++b) {
       s.last_clock[static_cast<size_t>(own_[b].id)] = own_[b].clock;
@@ -168,7 +168,7 @@ int sim_cuGraphLaunch(GraphExec exec, StreamHandle stream) {
   ++state().counters.graph_launches;
   auto& s = of<SimStream>(stream);
   const double begin = std::max(s.free_at, card_time());
-  if (const int status = GraphRun(of<SimGraph>(exec), s).run(); status != kSuccess) return status;
+  if (const int status = BranchRun(of<SimGraph>(exec), s).run(); status != kSuccess) return status;
   trace_span("graph", s.id, begin, s.free_at);
   return kSuccess;
 }

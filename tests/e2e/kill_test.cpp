@@ -162,9 +162,9 @@ TEST(Kill, SignalsEndEvaluations) {
   // One step per epoch; an evaluation takes much longer than a step.
   const auto run = [](const std::string& out) {
     auto args = small_run(out, kSteps);
-    for (const char* set :
-         {"train.eval_every=1", "data.train_samples=20000", "data.validation=0.9992", "data.test_samples=64", "train.eval_batch=4",
-          "checkpoint.best=true", "schedule.name=plateau", "schedule.patience=1", "schedule.warmup_steps=0"})
+    for (const char* set : {"train.eval_every=1", "data.train_samples=20000", "data.validation=0.9992",
+                            "data.test_samples=64", "train.eval_batch=4", "checkpoint.best=true",
+                            "schedule.name=plateau", "schedule.patience=1", "schedule.warmup_steps=0"})
       args = with(std::move(args), {"--set", set});
     return args;
   };

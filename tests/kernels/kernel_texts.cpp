@@ -150,7 +150,8 @@ void use_recipes(const Target& target, const KernelTable& kernels, DType precisi
   for (const BuiltinRecipe& builtin : recipes) {
     Recipe r = load_recipe(std::string(builtin.name));
     r.train.precision = to_string(precision);
-    planned(build_steps(r, data_of(builtin.name, r), {}), pass_context(r, target), fmt::format("recipe {}", builtin.name));
+    planned(build_steps(r, data_of(builtin.name, r), {}), pass_context(r, target),
+            fmt::format("recipe {}", builtin.name));
   }
   if (!benches) return;
   for (const FamilyRecipe& f : kFamilyRecipes) {

@@ -79,14 +79,14 @@ TEST(LayerList, EveryTypeBuilds) {
   }
   StepConfig c;
   c.model = net(image);
-  const Step train = train_step(c, kFashion, 4);
-  EXPECT_GT(train.graph.nodes.size(), 50u);
+  const StepSet train = train_step(c, kFashion, 4);
+  EXPECT_GT(train.graphs[0].nodes.size(), 50u);
   c.model = net(series);
-  EXPECT_GT(train_step(c, kFashion, 4).graph.nodes.size(), 50u);
+  EXPECT_GT(train_step(c, kFashion, 4).graphs[0].nodes.size(), 50u);
   c.model = net(picture, 2);
   c.model.pixels = true;
   c.task = Task::segment;
-  const Graph mask = predict_step(c, kFashion, 3).graph;
+  const Graph mask = predict_step(c, kFashion, 3).graphs[0];
   EXPECT_EQ(mask.type(mask.outputs[0].value).shape, (Shape{3 * 28 * 28, 2}));
   c.task = Task::classify;
   const Tables text{layer("embedding", {{"width", 16}}), layer("positions"), layer("transformer", {{"causal", true}}),

@@ -97,8 +97,8 @@ StepSet accumulate(StepSet set, const PassContext& context) {
     }
     // Which half an effect belongs to is not for this pass to guess.
     for (const Node& n : g.nodes)
-      LATHE_USER_CHECK(!n.op->has(kOrdered), "accumulate: expected no ordered node, got {}; a pass behind it may add it",
-                       n.op->name());
+      LATHE_USER_CHECK(!n.op->has(kOrdered),
+                       "accumulate: expected no ordered node, got {}; a pass behind it may add it", n.op->name());
     const std::vector<bool> updates = update_outputs(g, gradients);
     set.graphs.push_back(accumulating(g, set, gradients, updates));
     if (!update && !set.find_graph("update")) update = updating(g, set, gradients, updates);
