@@ -11,6 +11,7 @@
 #include <functional>
 
 #include "io/page/png.h"
+#include "predict/predict.h"
 #include "predict/predictor.h"
 #include "predict/text_writer.h"
 #include "rundir/run_data.h"
