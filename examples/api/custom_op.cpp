@@ -58,7 +58,6 @@ int main(int argc, char** argv) try {
   for (size_t i = 0; i < inside.size(); ++i) inside[i] = x[2 * i] * x[2 * i] + x[2 * i + 1] * x[2 * i + 1] < 0.5f;
   TrainOptions options;
   options.out = argc > 1 ? argv[1] : "squareplus";
-  options.quiet = true;
   options.train_data = data::array_source(x, {2}, inside, 2);
   const TrainResult result = train(parse_recipe(kRecipe, "squareplus.toml"), options);
   const double accuracy = result.validation->accuracy;  // of the fifth of the points that was held out

@@ -30,7 +30,6 @@ int main(int argc, char** argv) try {
   const lathe::Recipe recipe = lathe::parse_recipe(kRecipe, "pass.toml");
   lathe::TrainOptions options;
   options.out = argc > 1 ? argv[1] : "quick_gelu";
-  options.quiet = true;
   lathe::PipelineOptions& passes = options.compile.passes;
   passes.added.push_back(
       {.after = "precision", .pass = {"quick_gelu", lathe::each_graph<quick_gelu>, lathe::Level::tensor}});

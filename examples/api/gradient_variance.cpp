@@ -46,7 +46,6 @@ constexpr const char* kRecipe = R"(
 int main(int argc, char** argv) try {
   TrainOptions options;
   options.out = argc > 1 ? argv[1] : "gradient_variance";
-  options.quiet = true;
   // Before the gates, so that a refused step leaves its state alone, too.
   options.compile.passes.added.push_back(
       {.after = "clip_value",

@@ -41,7 +41,6 @@ int main(int argc, char** argv) try {
   const lathe::Recipe recipe = lathe::parse_recipe(kRecipe, "spiral.toml");
   lathe::TrainOptions options;
   options.out = argc > 1 ? argv[1] : "spiral";  // checkpoints and metrics go there
-  options.quiet = true;
   options.train_data = lathe::data::array_source(train.xy, {2}, train.labels, 3);
   options.eval_data = lathe::data::array_source(test.xy, {2}, test.labels, 3);
   const lathe::TrainResult result = lathe::train(recipe, options);

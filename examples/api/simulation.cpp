@@ -34,7 +34,6 @@ int main(int argc, char** argv) try {
   for (size_t i = 0; i < pushes.size(); ++i) pushes[i] = states[2 * i] + 0.5f * states[2 * i + 1] > 0;
   lathe::TrainOptions options;
   options.out = argc > 1 ? argv[1] : "pendulum";
-  options.quiet = true;
   options.train_data = lathe::data::array_source(states, {2}, pushes, 2);
   lathe::train(lathe::parse_recipe(kRecipe, "pendulum.toml"), options);
 

@@ -38,6 +38,7 @@ enum class Lane {  // The queues of a device, which run side by side.
   transfer,        // copies from the host
   communication,   // between devices and processes
 };
+// All of them.
 inline constexpr Lane kLanes[] = {Lane::compute, Lane::transfer, Lane::communication};
 std::string_view to_string(Lane);  // "compute", ...
 

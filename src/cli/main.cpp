@@ -92,6 +92,7 @@ void keep_standard_streams() {
 int main(int argc, char** argv) {
   lathe::cli::keep_standard_streams();
   std::signal(SIGPIPE, SIG_IGN);
+  lathe::set_warning_sink([](const std::string& text) { fmt::print(stderr, "warning: {}\n", text); });
   using lathe::Exit;
   // A result that nobody could read is no result; a reader that has seen enough (`lathe ... | head`) is no error.
   const auto lost_output = [](int error) {

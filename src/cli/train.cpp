@@ -151,7 +151,8 @@ void add_train(CLI::App& app, int& exit) {
     TrainOptions t;
     t.out = o->out;
     t.resume = o->resume;
-    t.quiet = o->quiet || o->json;
+    TerminalProgress progress(stdout);
+    if (!o->quiet && !o->json) t.progress = &progress;
     t.measure_peak = !o->quiet;
     t.compile.passes.disabled = o->disabled;
     // A resumed run without a recipe goes on with its own.

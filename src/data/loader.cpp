@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/trace.h"
+#include "base/warning.h"
 #include "data/order.h"
 
 namespace lathe::data {
@@ -97,8 +98,8 @@ const Batch& Loader::next() {
   while (!ready_.wait_for(lock, period, is_ready)) {
     const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
     const Batch& late = state.phase == Phase::free ? filling_ : state.batch;
-    std::fprintf(stderr, "warning: data stall: no batch for %.0f s (epoch %lld, batch %lld, %s)\n", waited,
-                 static_cast<long long>(late.epoch), static_cast<long long>(late.index), source_.description().c_str());
+    warn(fmt::format("data stall: no batch for {:.0f} s (epoch {}, batch {}, {})", waited, late.epoch, late.index,
+                     source_.description()));
   }
   waited_seconds_ += std::chrono::duration<double>(Clock::now() - begin).count();
   if (state.error) std::rethrow_exception(state.error);

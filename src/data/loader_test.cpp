@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/warning.h"
 #include "data/order.h"
 #include "data/synthetic.h"
 #include "data/text.h"
@@ -281,10 +282,11 @@ TEST(Loader, WarnsWhenItStalls) {
   Staging staging(source, 2, 1);
   Loader loader(source, config, staging.slots);
   loader.start(0);
-  testing::internal::CaptureStderr();
+  std::string text;
+  set_warning_sink([&](const std::string& line) { text += line; });
   loader.next();
-  const std::string text = testing::internal::GetCapturedStderr();
-  EXPECT_NE(text.find("warning: data stall"), std::string::npos) << text;
+  set_warning_sink({});
+  EXPECT_NE(text.find("data stall"), std::string::npos) << text;
   EXPECT_NE(text.find("broken source"), std::string::npos) << text;
   EXPECT_GT(loader.waited_seconds(), 0.05);
 }

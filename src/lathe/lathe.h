@@ -11,6 +11,7 @@
 #include "base/schema.h"
 #include "base/shape.h"
 #include "base/version.h"
+#include "base/warning.h"
 
 // Graphs: built, printed, checked, interpreted; ops of one's own.
 #include "ir/builder.h"

@@ -18,7 +18,7 @@ class StepAccount {
  public:
   // `c` is read when the first step is heard of. `what_is_left`: of the run when it ends with a refused step, for the
   // message.
-  StepAccount(const Compiled& c, std::function<std::string()> what_is_left, Progress& progress)
+  StepAccount(const Compiled& c, std::function<std::string()> what_is_left, ProgressSink& progress)
       : c_(c), what_is_left_(std::move(what_is_left)), progress_(progress) {}
 
   // The steps, in order. `rate`: its learning rate. Allocates nothing, but for refused steps. UserError when a step was
@@ -42,7 +42,7 @@ class StepAccount {
 
   const Compiled& c_;
   std::function<std::string()> what_is_left_;
-  Progress& progress_;
+  ProgressSink& progress_;
   int64_t skipped_ = 0, skipped_in_a_row_ = 0;
   double loss_ = 0, grad_norm_ = 0;
   std::optional<double> smooth_loss_;

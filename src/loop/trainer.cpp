@@ -29,7 +29,7 @@ class Trainer {
  public:
   Trainer(const Recipe& r, const TrainOptions& o)
       : options_(o),
-        progress_(stdout, o.quiet),
+        progress_(o.progress ? *o.progress : no_progress_),
         monitor_(r),
         account_(
             c_, [this] { return what_is_left(); }, progress_) {
@@ -451,7 +451,8 @@ class Trainer {
 
   TrainOptions options_;
   io::PosixFs fs_;
-  Progress progress_;
+  ProgressSink no_progress_;
+  ProgressSink& progress_;
   std::optional<StopSignals> signals_;
   Monitor monitor_;
   std::optional<RunCheckpoints> files_;

@@ -13,6 +13,7 @@
 #include "compile/compile.h"
 #include "loop/eval_result.h"
 #include "loop/step_inputs.h"
+#include "rundir/progress.h"
 
 namespace lathe {
 
@@ -20,8 +21,8 @@ struct TrainOptions {         // How train() runs.
   std::string out;            // run directory
   bool new_out = false;       // never one that is there: out-2, out-3, ... if it has to be; TrainResult::out tells
   bool resume = false;        // go on from the newest valid checkpoint, if there is one
-  bool quiet = false;         // no progress on the standard output
   bool measure_peak = false;  // at the end, for the percentage of the device's peak
+  ProgressSink* progress = nullptr;  // hears how the run goes; null: nobody does
   // Signals that ask to stop (SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP) end the run with a checkpoint, from the end of
   // its first step to that of its last: the handlers of the program are away in that time. Before it there is nothing
   // to keep, and after it everything is kept: signals are the program's own then. False: all signals are left alone.

@@ -203,7 +203,6 @@ class LossTraining : public testing::Test {
   TrainResult train_with(const std::string& loss, const data::ArrayTarget& target, const Sets& more = {}) {
     TrainOptions o;
     o.out = dir_ + "/run" + std::to_string(++runs_);
-    o.quiet = true;
     o.train_data = o.eval_data = data::array_source(x_, {2}, target);
     Sets sets{"train.loss=" + loss};
     sets.insert(sets.end(), more.begin(), more.end());
@@ -332,7 +331,6 @@ TEST(Perplexity, IsThatOfTheEntropyOfTokens) {
         "text.toml", {std::string("train.loss=") + loss});
     TrainOptions o;
     o.out = out;
-    o.quiet = true;
     const TrainResult t = train(r, o);
     ASSERT_TRUE(t.test);
     if (std::string(loss) == "bce")

@@ -37,7 +37,6 @@ class OwnData : public testing::Test {
       labels_[i] = at > 0;
     }
     options_.out = dir_ + "/run";
-    options_.quiet = true;
     options_.train_data = data::array_source(x_, {2}, labels_, 2);
     options_.eval_data = options_.train_data;
   }

@@ -54,7 +54,6 @@ class PredictWithoutData : public testing::Test {
                                   "predict.toml");
     TrainOptions o;
     o.out = run_;
-    o.quiet = true;
     train(r, o);
   }
 

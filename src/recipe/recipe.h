@@ -68,8 +68,8 @@ struct TrainRecipe {
   int64_t accumulate = 1;
   std::string update = "auto";
   double clip_norm = 0;
-  double clip_value = 0;
-  LossSpec loss;  // train.loss, and the keys of that loss
+  double clip_value = 0;  // largest size of a gradient element; 0: off
+  LossSpec loss;          // train.loss, and the keys of that loss
   double sam = 0;
   double ema = 0;
   int64_t swa_from = 0;

@@ -9,6 +9,7 @@
 #include "base/stopwatch.h"
 #include "base/thread_pool.h"
 #include "base/trace.h"
+#include "run/lane_runner.h"
 
 namespace lathe {
 namespace {

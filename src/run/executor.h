@@ -17,9 +17,10 @@
 
 #include "backend/backend.h"
 #include "plan/program.h"
-#include "run/lane_runner.h"
 
 namespace lathe {
+
+class LaneRunner;  // run/lane_runner.h
 
 // What a run allocates, to the byte; known before anything is allocated.
 struct RunMemory {

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "base/warning.h"
 #include "io/checkpoint.h"
 #include "nn/families/model.h"
 #include "rundir/run_dir.h"
@@ -114,7 +115,7 @@ std::unique_ptr<Session> open_run(const std::string& run, const Compiled& c, Whi
   const bool best = which == Which::best;
   const auto found =
       io::find_newest_valid(fs, io::join_path(run, best ? kBestFolder : kCheckpointFolder), io::Verify::full, notes);
-  for (const std::string& n : notes) fmt::print(stderr, "{}\n", n);
+  for (const std::string& n : notes) warn(n);
   if (!found)
     throw UserError(
         fmt::format("{}: no valid {}", run,

@@ -26,7 +26,7 @@ Recipe load_run_recipe(const std::string& run, const std::vector<std::string>& s
 // over by its name, without the keys of [model]. `foreign`: whether it is one.
 Recipe parse_foreign_recipe(const std::string& text, const std::string& path, bool& foreign);
 
-// A session with the weights of the run's checkpoint; notes go to stderr.
+// A session with the weights of the run's checkpoint; what is wrong with others goes to warn().
 std::unique_ptr<Session> open_run(const std::string& run, const Compiled&, Which = Which::newest);
 
 // The device that a run was trained on, where that is here: its bits go on as they were. None: there is no run, or the

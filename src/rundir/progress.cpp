@@ -43,10 +43,9 @@ constexpr double kRedraw = 0.1, kPlain = 5.0;  // seconds between two lines
 
 }  // namespace
 
-Progress::Progress(std::FILE* out, bool quiet) : out_(out), quiet_(quiet), terminal_(is_terminal(out)) {}
+TerminalProgress::TerminalProgress(std::FILE* out) : out_(out), terminal_(is_terminal(out)) {}
 
-void Progress::update(const Line& l) {
-  if (quiet_) return;
+void TerminalProgress::update(const Line& l) {
   const auto now = std::chrono::steady_clock::now();
   const double since = std::chrono::duration<double>(now - last_).count();
   if (!first_ && l.step < l.total && since < (terminal_ ? kRedraw : kPlain)) return;
@@ -77,14 +76,13 @@ void Progress::update(const Line& l) {
   drawn_ = true;
 }
 
-void Progress::note(std::string_view text) {
-  if (quiet_) return;
+void TerminalProgress::note(std::string_view text) {
   fmt::print(out_, "{}{}\n", drawn_ ? "\r\033[K" : "", text);
   std::fflush(out_);
   drawn_ = false;
 }
 
-void Progress::finish() {
+void TerminalProgress::finish() {
   if (drawn_) fmt::print(out_, "\n");
   drawn_ = false;
   std::fflush(out_);

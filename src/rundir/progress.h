@@ -35,24 +35,32 @@ std::string format_seconds(double);  // "1:02:03", "42 s"
 bool is_terminal(std::FILE*);        // rather than a file or pipe
 int terminal_columns(std::FILE*);    // 80 where it does not tell
 
-class Progress {  // Prints how a run goes.
+// Hears how a run goes: the library prints nothing itself. update() may be called after every step, and must be quick.
+class ProgressSink {
  public:
-  struct Line {                     // What is shown.
+  struct Line {                     // Where a run is.
     int64_t step = 0, total = 0;    // done and in all
     double epoch = 0;               // with its part
     double loss = 0, lr = 0;        // of the last step
     double samples_per_second = 0;  // of training
     double eta = 0;                 // seconds to the end
   };
+  virtual ~ProgressSink() = default;               // for implementations
+  virtual void update(const Line&) {}              // after a step
+  virtual void note(std::string_view /*text*/) {}  // a line that is worth to be read: results, warnings
+  virtual void finish() {}                         // nothing of this run follows
+};
 
-  Progress(std::FILE* out, bool quiet);  // quiet: notes and lines are left out
-  void update(const Line&);              // redraws, or prints a line when some seconds have passed
-  void note(std::string_view text);      // a line of its own, above the bar
-  void finish();                         // ends the line that is redrawn
+class TerminalProgress : public ProgressSink {  // Prints it.
+ public:
+  explicit TerminalProgress(std::FILE* out);  // where
+  void update(const Line&) override;          // redraws, or prints a line when some seconds have passed
+  void note(std::string_view text) override;  // a line of its own, above the bar
+  void finish() override;                     // ends the line that is redrawn
 
  private:
   std::FILE* out_;
-  bool quiet_, terminal_, drawn_ = false;
+  bool terminal_, drawn_ = false;
   std::chrono::steady_clock::time_point last_{};
   bool first_ = true;
 };

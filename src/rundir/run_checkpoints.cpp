@@ -15,7 +15,7 @@ std::string instruction_set(const Compiled& c) {
 
 }  // namespace
 
-RunCheckpoints::RunCheckpoints(const Recipe& r, RunPlace place, Progress& progress)
+RunCheckpoints::RunCheckpoints(const Recipe& r, RunPlace place, ProgressSink& progress)
     : place_(std::move(place)),
       progress_(progress),
       checkpoints_(io::join_path(place_.out, kCheckpointFolder)),

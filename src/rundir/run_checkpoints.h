@@ -30,7 +30,7 @@ class RunCheckpoints {
  public:
   // Makes the directories, takes the lock and cleans up after a process that died. UserError: the directory holds
   // another run, or this recipe computes other numbers than the run that it resumes.
-  RunCheckpoints(const Recipe&, RunPlace, Progress&);
+  RunCheckpoints(const Recipe&, RunPlace, ProgressSink&);
 
   // With resume, puts the newest valid checkpoint into the session; without one, the state's first values.
   std::optional<io::Checkpoint> restore(Session&, const Compiled&);
@@ -46,7 +46,7 @@ class RunCheckpoints {
   std::string passes_text() const;
 
   RunPlace place_;
-  Progress& progress_;
+  ProgressSink& progress_;
   io::PosixFs fs_;
   std::string checkpoints_, best_;
   std::optional<io::RunLock> lock_;

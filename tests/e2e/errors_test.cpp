@@ -236,7 +236,6 @@ TEST(Errors, OutputsThatAreNotFiniteAreNoPredictions) {
   const TempDir dir;
   TrainOptions o;
   o.out = dir.path("run");
-  o.quiet = true;
   o.on_step = [](int64_t, Executor& e) {
     for (const Port& p : e.set().state) {
       if (p.name.find("weight") == std::string::npos || p.type.dtype != DType::f32) continue;

@@ -47,7 +47,6 @@ TrainResult run(const Recipe& r, const std::string& out, bool resume = false,
   TrainOptions o;
   o.out = out;
   o.resume = resume;
-  o.quiet = true;
   o.on_step = std::move(on_step);
   return train(r, o);
 }

@@ -41,7 +41,6 @@ TEST_F(OpenClPipeline, TheHostIsAhead) {
   for (const std::string name : {"mlp", "fashion_mnist"}) {
     TrainOptions o;
     o.out = dir_.path(name);
-    o.quiet = true;
     DeviceCounters before;
     int64_t ahead = 0, steps = 0;
     o.on_step = [&](int64_t step, Executor& e) {
@@ -74,7 +73,6 @@ TEST_F(OpenClPipeline, EvaluationIsAheadAsWell) {
   for (const std::string name : {"mlp", "fashion_mnist"}) {
     TrainOptions o;
     o.out = dir_.path(name);
-    o.quiet = true;
     DeviceCounters before;
     int64_t evaluations = 0;
     o.on_step = [&](int64_t step, Executor& e) {
@@ -100,7 +98,6 @@ TEST_F(OpenClPipeline, InputsMoveWhileTheStepBeforeComputes) {
   for (const std::string name : {"mlp", "fashion_mnist"}) {
     TrainOptions o;
     o.out = dir_.path(name);
-    o.quiet = true;
     std::vector<OpenClSpan> copies, kernels;
     o.on_step = [&](int64_t step, Executor& e) {
       if (step != kSteps) return;
@@ -134,7 +131,6 @@ TEST_F(OpenClPipeline, ABadStepIsNamed) {
        {Row{"stop", "step 5: ", "1 refused in a row"}, Row{"skip", "step 7: ", "3 refused in a row"}}) {
     TrainOptions o;
     o.out = dir_.path(row.policy);
-    o.quiet = true;
     o.on_step = [](int64_t step, Executor& e) {
       if (step != 4) return;
       for (const Port& p : e.set().state) {

@@ -66,7 +66,6 @@ TEST(Recipes, TinyTwinsTrainOnRefInSeconds) {
     const std::clock_t begin = std::clock();  // of the processor: others may use the machine
     TrainOptions o;
     o.out = dir.path("run");
-    o.quiet = true;
     const TrainResult t = train(r, o);
     const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
     EXPECT_EQ(t.steps, r.train.steps) << b.name;

@@ -140,7 +140,6 @@ TEST(Recompute, EvaluationDoesNotHoldThePeak) {
   for (const bool budget : {false, true}) {
     TrainOptions o;
     o.out = dir.path(budget ? "tight" : "free");
-    o.quiet = true;
     Recipe own = r;
     if (!budget) own.memory.budget = {};
     const TrainResult t = train(own, o);

@@ -161,7 +161,6 @@ TEST(Sets, ChoosingNeverReadsTheTestSet) {
   for (const bool poison : {false, true}) {
     TrainOptions o;
     o.out = dir.path(poison ? "b" : "a");
-    o.quiet = true;
     const TrainResult r =
         train(load_recipe(table_file(dir), {"data.validation=0.25", "checkpoint.best=true", "train.patience=2",
                                             "train.min_delta=0.3", "train.epochs=12", "schedule.name=plateau",
@@ -226,7 +225,6 @@ TEST(Sets, AnySizesFitTheCertificate) {
     const TempDir dir;
     TrainOptions o;
     o.out = dir.path("run");
-    o.quiet = true;
     const TrainResult r = train(
         load_recipe("mlp", {"data.source=synthetic", "data.shape=[4,4,1]", "data.train_samples=128",
                             std::string("data.validation=") + validation, std::string("data.test_samples=") + tests,

@@ -50,7 +50,6 @@ std::map<std::string, std::vector<float>> train_weights(const Recipe& r, std::ve
   std::map<std::string, std::vector<float>> out;
   TrainOptions o;
   o.out = dir.path("run");
-  o.quiet = true;
   o.on_step = [&](int64_t, Executor& e) {
     if (losses) losses->push_back(e.metric("loss"));
     out = weights(e, c);
@@ -153,7 +152,6 @@ TEST(Training, LossScaleKeepsSmallGradients) {
     const TempDir dir;
     TrainOptions o;
     o.out = dir.path("run");
-    o.quiet = true;
     o.on_step = [&](int64_t, Executor& e) { norm = e.metric("accepted") != 0 ? e.metric("grad_norm") : -1; };
     train(r, o);
     return norm;
@@ -176,7 +174,6 @@ TEST(Training, LossScaleFindsItsPlace) {
       const TempDir dir;
       TrainOptions o;
       o.out = dir.path("run");
-      o.quiet = true;
       double expected = 16777216;
       int streak = 0, accepted = 0, halved = 0, doubled = 0;
       std::vector<float> weights;
@@ -229,7 +226,6 @@ TEST(Training, NonFiniteStepsChangeNothing) {
     int64_t refused = 0;
     TrainOptions o;
     o.out = dir.path("run");
-    o.quiet = true;
     o.on_step = [&](int64_t step, Executor& e) {
       if (step == 4) {
         auto w = floats(e, "fc2.bias");
@@ -305,7 +301,6 @@ TEST(Training, EvaluationInARunEqualsEvaluationOfItsCheckpoint) {
     const TempDir dir;
     TrainOptions o;
     o.out = dir.path("run");
-    o.quiet = true;
     Sets sets{"train.steps=12", "data.test_samples=500", "train.eval_batch=400"};
     if (recipe == std::string("fashion_mnist")) sets.push_back("model.channels=[4,4]");
     const TrainResult r = train(tiny(recipe, sets), o);
@@ -339,7 +334,6 @@ TEST(Training, LossFalls) {
     sets.insert(sets.end(), extra.begin(), extra.end());
     TrainOptions o;
     o.out = dir.path("run");
-    o.quiet = true;
     const TrainResult result = train(tiny(recipe, sets), o);
     EXPECT_LT(result.loss, 0.5) << recipe;
     EXPECT_GT(result.accuracy, 0.8) << recipe;

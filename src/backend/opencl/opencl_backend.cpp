@@ -10,6 +10,7 @@
 #include "backend/opencl/opencl_kernels.h"
 #include "backend/opencl/pocl_folder.h"
 #include "base/error.h"
+#include "base/warning.h"
 
 namespace lathe {
 namespace {
@@ -115,10 +116,10 @@ OpenClDeviceOptions opencl_device_options(int index) {
   if (tiles && tiles->style == *o.style && check_tiles(*tiles, limits.group, limits.local_bytes).empty())
     o.tiles = tiles;
   else if (static std::atomic<bool> said{false}; store.exists() && !said.exchange(true))
-    std::fprintf(stderr,
-                 "warning: %s holds no tile sizes for this device: the usual ones are taken; `lathe bench tune-device` "
-                 "writes it anew\n",
-                 store.path().c_str());
+    warn(fmt::format(
+        "{} holds no tile sizes for this device: the usual ones are taken; `lathe bench tune-device` writes "
+        "it again",
+        store.path()));
   return o;
 }
 

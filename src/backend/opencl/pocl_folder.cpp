@@ -12,6 +12,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/warning.h"
+
 namespace lathe {
 namespace {
 
@@ -151,11 +153,10 @@ std::string parent_of_process_folder() {
   const bool writable = !error && access(cache.c_str(), W_OK | X_OK) == 0;
   if (writable && space.available >= kRoom) return cache + "/pocl";
   const std::string instead = fmt::format("{}/lathe-{}", fs::temp_directory_path(error).string(), getuid());
-  std::fprintf(stderr, "warning: %s %s: kernels are compiled anew in %s; LATHE_CACHE_DIR names another folder\n",
-               cache.c_str(),
-               writable ? fmt::format("has {} MiB left, of 64 that kernels may take", space.available >> 20).c_str()
-                        : "is not a folder that can be written to",
-               instead.c_str());
+  warn(fmt::format("{} {}: kernels are compiled again in {}; LATHE_CACHE_DIR names another folder", cache,
+                   writable ? fmt::format("has {} MiB left, of 64 that kernels may take", space.available >> 20)
+                            : "is not a folder that can be written to",
+                   instead));
   // What others could write to is no place for code.
   mkdir(instead.c_str(), 0700);
   struct stat made = {};

@@ -4,8 +4,7 @@
 //   struct Line {
 //     struct Params {
 //       bool bias = true;
-//       template <class F>
-//       static void fields(F&& f) { f("bias", &Params::bias, "adds a bias"); }
+//       static void fields(auto&& f) { f("bias", &Params::bias, "adds a bias"); }
 //     };
 //     static constexpr FamilyInfo info{.name = "line", .doc = "one dense layer"};
 //     static Value build(Net& net, const Params& p, const ModelInputs& in, Value x) {

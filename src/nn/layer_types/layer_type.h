@@ -17,12 +17,13 @@ namespace lathe {
 // A layer that does not fit: its index in the list, and what() without it.
 class LayerError : public UserError {
  public:
+  // See the class.
   LayerError(size_t layer, const std::string& message) : UserError(message, Exit::bad_recipe), index(layer) {}
-  size_t index;
+  size_t index;  // in the list
 };
 
-struct LayerParams {  // What every layer has.
-  std::string name, input, add, activation = "none";
+struct LayerParams {                                  // What every layer has.
+  std::string name, input, add, activation = "none";  // see the fields
   template <class F>
   static void fields(F&& f) {
     constexpr std::string_view kName = "the name of a layer: letters, digits, '_', '-'";
@@ -34,24 +35,28 @@ struct LayerParams {  // What every layer has.
       "the layer whose output is added to its own, before the activation");
     f("activation", &LayerParams::activation, allow::one_of(activations(true)), "applied to its output");
   }
-  static bool is_layer_name(std::string_view);
-  static std::vector<std::string_view> activations(bool with_none);
+  static bool is_layer_name(std::string_view);                       // whether a layer may have it
+  static std::vector<std::string_view> activations(bool with_none);  // names of functions
 };
 
 // A layer while it is built: the net, and what the layer may ask of the list around it.
 class LayerContext {
  public:
-  Net& net;
+  Net& net;          // that it is part of
   int64_t classes;   // outputs that are wanted
   bool text;         // the samples are tokens, each of which predicts the next one
   std::string type;  // of the layer
   std::string name;  // of the layer: prefix of its weights
 
+  // Of a list that gives so many outputs.
   LayerContext(Net& n, int64_t outputs, bool tokens) : net(n), classes(outputs), text(tokens) {}
+  // LayerError of the layer at hand.
   [[noreturn]] void fail(const std::string& message) const { throw LayerError(at_, message); }
   Value output_of(const char* key, const std::string& layer) const;  // of an earlier layer
   void want(bool ok, const char* what) const;                        // of its input
+  // Its input is an image.
   void want_image() const { want(x_.ndim() == 4, "an image [N, height, width, channels]"); }
+  // Its input is a sequence.
   void want_sequence() const { want(x_.ndim() == 3, "a sequence [N, positions, width]"); }
   int64_t width_of(int64_t out) const { return out > 0 ? out : classes; }  // 0: as many as are wanted
   bool causal(bool given) const;  // it must be given where a token would see what it predicts
@@ -67,7 +72,7 @@ class LayerContext {
   std::map<std::string, Value> outputs_;
 };
 
-struct LayerType {
+struct LayerType {                                          // A kind of layer.
   TableType table;                                          // name, doc, keys
   Value (*build)(LayerContext&, const ParamSet&, Value x);  // without `add` and `activation`
   bool takes_tokens = false;                                // its input are tokens: it begins a list for text
@@ -82,12 +87,12 @@ LayerType make_layer() {  // of a struct with Params, name, doc and build()
   return out;
 }
 
-using LayerTypes = std::vector<LayerType>;
-LayerTypes conv_layers();      // conv, conv1d, conv_transpose
-LayerTypes plain_layers();     // dense, dropout, flatten, activation, prelu, concat
-LayerTypes norm_layers();      // batch_norm, layer_norm, ...
-LayerTypes image_layers();     // pooling and other sizes
-LayerTypes sequence_layers();  // embeddings, recurrence, attention
+using LayerTypes = std::vector<LayerType>;  // of one theme
+LayerTypes conv_layers();                   // conv, conv1d, conv_transpose
+LayerTypes plain_layers();                  // dense, dropout, flatten, activation, prelu, concat
+LayerTypes norm_layers();                   // batch_norm, layer_norm, ...
+LayerTypes image_layers();                  // pooling and other sizes
+LayerTypes sequence_layers();               // embeddings, recurrence, attention
 
 std::span<const LayerType> layer_types();                                    // all
 std::span<const TableType> layer_tables();                                   // the same as schemas
