@@ -13,7 +13,7 @@
 namespace lathe {
 namespace {
 
-constexpr const char* kRows[] = {"main thread", "transfer lane", "communication lane"};  // of the Trace, by Lane
+constexpr const char* kTraceRows[] = {"main thread", "transfer lane", "communication lane"};  // of the Trace, by Lane
 
 bool uses(const BoundLaunches& b, Lane lane) {
   return std::ranges::any_of(b.program->launches, [&](const Launch& l) { return l.lane == lane; });
@@ -30,7 +30,7 @@ class StreamLanes final : public LaneRunner {
         continue;
       streams_[static_cast<size_t>(lane)] = &device.stream(lane);
       if (trace && lane != Lane::compute && !dynamic_cast<TracedDevice*>(&device))
-        rows_[static_cast<size_t>(lane)] = trace->lane(kRows[static_cast<size_t>(lane)]);
+        rows_[static_cast<size_t>(lane)] = trace->lane(kTraceRows[static_cast<size_t>(lane)]);
     }
     for (const BoundLaunches& b : all_) {
       Events& e = events_.emplace_back();
@@ -183,7 +183,7 @@ class HostLanes final : public LaneRunner {
         const int64_t time = trace && trace->on() ? Trace::now() : 0;
         kernel.run(stream);
         if (time != 0)
-          trace->add(trace->thread_lane(kRows[static_cast<size_t>(w.lane)]), (*b.labels)[i], time, Trace::now());
+          trace->add(trace->thread_lane(kTraceRows[static_cast<size_t>(w.lane)]), (*b.labels)[i], time, Trace::now());
       }
       if (l.signals) reach(w, begin + static_cast<int64_t>(i) + 1);
     }
@@ -219,7 +219,7 @@ void TracedLaunches::run_traced(Kernel& kernel, size_t i, Stream& stream, int32_
   kernel.run(stream);
   if (by_itself_) return;
   stream.synchronize();
-  trace_->add(row >= 0 ? row : trace_->thread_lane(kRows[0]), labels_[i], begin, Trace::now());
+  trace_->add(row >= 0 ? row : trace_->thread_lane(kTraceRows[0]), labels_[i], begin, Trace::now());
 }
 
 }  // namespace lathe
