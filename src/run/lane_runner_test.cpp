@@ -90,7 +90,10 @@ KernelTable table_with_acts() {
   std::vector<KernelTable::Row> rows;
   for (const std::string& op : cpu.ops())
     for (KernelTable::Row r : cpu.candidates(op)) {
-      if (op == "tanh" || op == "exp") r.candidate.bind = op == "tanh" ? bind_act<true> : bind_act<false>;
+      if (op == "tanh" || op == "exp") {
+        r.candidate.bind = op == "tanh" ? bind_act<true> : bind_act<false>;
+        r.candidate.workspace = nullptr;  // whose place the other would take, and wait
+      }
       if (op == "tanh") r.candidate.lane = Lane::communication;
       rows.push_back(r);
     }
