@@ -34,7 +34,7 @@ void check_same_bits(const Backend& backend, uint32_t seed, int nodes) {
     auto device = backend.open({});
     ProgramSet set = plan({g}, device->target(), backend.kernels());
     Executor e(std::move(set), std::move(device), options);
-    expected = bytes_after_steps(e, seed, 4);
+    expected = bytes_after_steps(e, seed, 2);
     allocated = e.allocated();
   }
   auto device = backend.open({});
@@ -42,22 +42,22 @@ void check_same_bits(const Backend& backend, uint32_t seed, int nodes) {
   ASSERT_TRUE(set.programs[0].has_lanes());
   Executor e(std::move(set), std::move(device), options);
   EXPECT_EQ(e.allocated(), allocated);
-  EXPECT_TRUE(bytes_after_steps(e, seed, 4) == expected);
+  EXPECT_TRUE(bytes_after_steps(e, seed, 2) == expected);
   const int64_t made = e.device().counters().allocations;
-  EXPECT_TRUE(bytes_after_steps(e, seed, 4) == expected);
+  EXPECT_TRUE(bytes_after_steps(e, seed, 2) == expected);
   EXPECT_EQ(e.device().counters().allocations, made);
   EXPECT_EQ(e.profile(0, 0).size(), e.set().programs[0].launches.size());
 }
 
 TEST(LaneRunner, SameBitsOnHostDevices) {
-  for (uint32_t seed = 0; seed < 12; ++seed)
-    for (const char* name : {"cpu", "ref"}) check_same_bits(find_backend(name), seed, 20 + 10 * static_cast<int>(seed));
+  for (uint32_t seed = 0; seed < 5; ++seed)
+    for (const char* name : {"cpu", "ref"}) check_same_bits(find_backend(name), seed, 12 + 8 * static_cast<int>(seed));
 }
 
 TEST(LaneRunner, SameBitsOnOpenCl) {
   const Backend& backend = find_backend("opencl");
   if (backend.devices().empty()) GTEST_SKIP() << backend.unavailable_reason();
-  for (uint32_t seed = 0; seed < 2; ++seed) check_same_bits(backend, seed, 20);
+  for (uint32_t seed = 0; seed < 2; ++seed) check_same_bits(backend, seed, 12);
 }
 
 // Kernels of the tests below: those of `tanh` and `exp` do what the test says, then copy.
@@ -90,7 +90,10 @@ KernelTable table_with_acts() {
   std::vector<KernelTable::Row> rows;
   for (const std::string& op : cpu.ops())
     for (KernelTable::Row r : cpu.candidates(op)) {
-      if (op == "tanh" || op == "exp") r.candidate.bind = op == "tanh" ? bind_act<true> : bind_act<false>;
+      if (op == "tanh" || op == "exp") {
+        r.candidate.bind = op == "tanh" ? bind_act<true> : bind_act<false>;
+        r.candidate.workspace = nullptr;  // whose place the other would take, and wait
+      }
       if (op == "tanh") r.candidate.lane = Lane::communication;
       rows.push_back(r);
     }
