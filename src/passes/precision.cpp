@@ -28,9 +28,11 @@ Graph alone(const Graph& g, Node n) {
   return out;
 }
 
-// Whether a composite that is no product itself has one in its expansion, or in those of the composites there.
+// Whether a composite that is no product itself has one in its expansion, or in those of the composites there. One that
+// was given 16 bits computes as it was meant to.
 bool holds_product(const Graph& g, const Node& n) {
-  if (n.op->has(kProduct) || n.role != Role::model) return false;
+  const auto is_narrow = [&](ValueId v) { return is_16bit(g.type(v).dtype); };
+  if (n.op->has(kProduct) || n.role != Role::model || std::ranges::any_of(n.inputs, is_narrow)) return false;
   const Graph parts = expand_where(alone(g, n), [](const Graph&, const Node& m) { return !m.op->has(kProduct); });
   return std::ranges::any_of(parts.nodes, [&](const Node& m) { return is_product(parts, m); });
 }

@@ -17,7 +17,7 @@ using testing::check_set;
 const TensorType kLarge{DType::f32, {100, 100}};
 
 // The plain kernels, and one for `send`.
-KernelTable table() {
+KernelTable table_with_send() {
   std::vector<KernelTable::Row> rows;
   for (KernelTable::Row r : ref_kernels()) {
     r.candidate.workspace = nullptr;
@@ -26,8 +26,6 @@ KernelTable table() {
   }
   return KernelTable(rows);
 }
-
-int64_t first_scratch(const ProgramSet& set) { return set.programs[0].memory.scratch; }
 
 // The result of the first node is needed at the end, that of the second one at once: the other order takes less memory.
 Graph first_for_later(bool ordered) {
@@ -41,10 +39,11 @@ Graph first_for_later(bool ordered) {
 }
 
 TEST(OrderedPlan, KeepsTheOrderThoughAnotherTakesLessMemory) {
-  const ProgramSet set = plan({first_for_later(true)}, {}, table()), pure = plan({first_for_later(false)}, {}, table());
+  const ProgramSet set = plan({first_for_later(true)}, {}, table_with_send()),
+                   pure = plan({first_for_later(false)}, {}, table_with_send());
   check_set(set, {});
   EXPECT_EQ(sent(set.programs[0].graph), (Ints{1, 2}));
-  EXPECT_GT(first_scratch(set), first_scratch(pure));
+  EXPECT_GT(set.programs[0].memory.scratch, pure.programs[0].memory.scratch);
 }
 
 TEST(OrderedPlan, KeepsNodesWithoutReaders) {
@@ -53,7 +52,7 @@ TEST(OrderedPlan, KeepsNodesWithoutReaders) {
   send(x, 1);
   send(x, 1);
   b.output(tanh(x), OutputKind::result, "y");
-  const ProgramSet set = plan({b.finish()}, {}, table());
+  const ProgramSet set = plan({b.finish()}, {}, table_with_send());
   check_set(set, {});
   EXPECT_EQ(sent(set.programs[0].graph), (Ints{1, 1}));
 }
@@ -74,14 +73,14 @@ Graph there_and_back(int layers, bool ordered) {
 }
 
 // Launches of the op that run again under the smallest budget that is reached.
-int64_t again(const Graph& g, std::string_view op, Graph* planned = nullptr) {
+int64_t launched_again(const Graph& g, std::string_view op, Graph* planned = nullptr) {
   int64_t least = 0;
   try {
-    plan({g}, {}, table(), {.budget = 1});
+    plan({g}, {}, table_with_send(), {.budget = 1});
   } catch (const BudgetError& e) {
     least = e.smallest();
   }
-  const ProgramSet set = plan({g}, {}, table(), {.budget = least});
+  const ProgramSet set = plan({g}, {}, table_with_send(), {.budget = least});
   check_set(set, {});
   if (planned) *planned = set.programs[0].graph;
   return std::ranges::count_if(set.programs[0].launches,
@@ -90,11 +89,11 @@ int64_t again(const Graph& g, std::string_view op, Graph* planned = nullptr) {
 
 TEST(OrderedPlan, NothingOrderedRunsAgainUnderABudget) {
   constexpr int kLayers = 12;
-  EXPECT_GT(again(there_and_back(kLayers, false), "exp"), 0);
+  EXPECT_GT(launched_again(there_and_back(kLayers, false), "exp"), 0);
   Graph planned;
   const Graph g = there_and_back(kLayers, true);
-  EXPECT_EQ(again(g, "send", &planned), 0);
-  EXPECT_GT(again(g, "tanh"), 0);
+  EXPECT_EQ(launched_again(g, "send", &planned), 0);
+  EXPECT_GT(launched_again(g, "tanh"), 0);
   EXPECT_EQ(sent(planned), sent(g));
 }
 

@@ -92,12 +92,11 @@ TEST(Runs, OfTheValidationSetTheBestIsShown) {
 TEST(Runs, AFamilyOfAProgramIsNamed) {
   const TempDir dir;
   // As training writes it: with every key, some of which no family of Lathe's would read.
-  Recipe r = parse_recipe("", "mine");
-  r.model.family = "mine";
+  const Recipe r = parse_recipe("", "mine");
   std::string text = to_toml(r);
-  const std::string plain = "heads = 4";
+  const std::string plain = fmt::format("family = \"{}\"", r.model.family);
   ASSERT_NE(text.find(plain), text.npos);
-  text.replace(text.find(plain), plain.size(), "heads = 3");
+  text.replace(text.find(plain), plain.size(), "family = \"mine\"\nsprockets = 3");
   const std::string path = make_run(dir, "a", "", kLog, "{\"steps\":4,\"preempted\":false}");
   put_file(io::join_path(path, "recipe.toml"), text);
   const RunInfo info = read_run(path);
