@@ -122,12 +122,12 @@ TEST(Precision, LossesMetricsAndUpdatesStayWide) {
   });
 }
 
-TEST(Precision, GradientsOfProductsFollow) {
+TEST(Precision, GradientsOfEveryProductFollow) {
   for_each_sample([&](const OpDef& op, const Sample& s) {
     if (!op.is_differentiable()) return;
     const int forward = products_of(precision(sample_graph(op, s), bf16())).narrow;
     const Graph model = gradients_of(op, s, Role::model), loss = gradients_of(op, s, Role::loss);
-    if (model.nodes.empty()) return;
+    if (model.nodes.empty() || has_16bit(model)) return;  // what comes in 16 bits stays as it is
     const Products of_model = products_of(autodiff(precision(model, bf16()), bf16()));
     EXPECT_EQ(of_model.wide, 0);
     EXPECT_TRUE(forward == 0 || of_model.narrow > forward) << of_model.narrow;

@@ -158,8 +158,12 @@ TEST(Losses, OfEmbeddingsAreThoseOfF32In16Bits) {
     for (const Input& i : g.inputs) {
       HostTensor value{g.type(i.value), std::vector<double>(static_cast<size_t>(g.type(i.value).numel()))};
       for (size_t k = 0; k < value.data.size(); ++k) {
-        if (i.name == "x") value.data[k] = static_cast<double>((k * k + k / kColumns * 5) % 9) - 4;
-        if (i.name == "y") value.data[k] = static_cast<double>(k % 5);
+        // Samples of a class lie close together, but for some with another's label.
+        const size_t sample = k / kColumns, column = k % kColumns;
+        if (i.name == "x")
+          value.data[k] =
+              static_cast<double>((sample % 5 * (2 * column + 1) + (column == 0 ? sample / 5 % 2 : 0)) % 9) - 4;
+        if (i.name == "y") value.data[k] = static_cast<double>((k + (k % 12 == 0)) % 5);
         if (i.name == "fc1.weight") value.data[k] = static_cast<double>((k * 7 + k / 5) % 3) - 1;
       }
       in.push_back(std::move(value));
