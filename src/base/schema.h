@@ -3,8 +3,7 @@
 //   struct CnnParams {
 //     Ints channels{32, 64};
 //     double dropout = 0;
-//     template <typename F>
-//     static void fields(F&& f) {
+//     static void fields(auto&& f) {
 //       f("channels", &CnnParams::channels, allow::list(allow::range(1, 65536), 1, 16), "channels of each stage");
 //       f("dropout", &CnnParams::dropout, allow::below(0, 1), "part of activations dropped while training");
 //     }
