@@ -10,6 +10,7 @@
 #include "io/hash.h"
 #include "recipe/recipe_builtin.h"
 #include "recipe/recipe_keys.h"
+#include "recipe/sources/source.h"
 
 namespace lathe {
 namespace {
@@ -87,7 +88,7 @@ bool changes_numbers(const Recipe& recipe, std::string_view key) {
   return !row || row->numbers;
 }
 
-bool is_own_data(const Recipe& r) { return r.data.source == kArraySource || r.data.source == kPixelArraySource; }
+bool is_own_data(const Recipe& r) { return facts_of(r).own; }
 
 std::string recipe_reference() {
   // Settings that several rows have alike are one line, which names the rows.

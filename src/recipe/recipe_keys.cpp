@@ -10,6 +10,7 @@
 #include "nn/schedule.h"
 #include "nn/step/loss.h"
 #include "recipe/eval_metrics.h"
+#include "recipe/sources/source.h"
 
 namespace lathe {
 namespace {
@@ -17,8 +18,6 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kMaxCount = 1e12;  // keeps products of two counts within 64 bits
 
-constexpr std::string_view kSources[] = {"fashion_mnist", "synthetic", "text",   "idx",         "csv",
-                                         "npy",           "png",       "arrays", "pixel_arrays"};
 constexpr std::string_view kTargets[] = {"class", "value", "mask", "image"};
 constexpr std::string_view kHeaders[] = {"auto", "yes", "no"};
 constexpr std::string_view kUpdates[] = {"after_all", "at_gradient", "auto"};
@@ -38,6 +37,11 @@ bool is_path(std::string_view text) { return text.size() <= 4096 && text.find('\
 using allow::above, allow::below, allow::list, allow::range;
 Allowed count(double min) { return range(min, kMaxCount); }
 Allowed one_of(std::span<const std::string_view> words) { return allow::one_of({words.begin(), words.end()}); }
+Allowed one_source() {
+  Allowed allowed;
+  for (const SourceRule* rule : source_rules()) allowed.choices.push_back(rule->facts.name);
+  return allowed;
+}
 
 // The path of a key is the path of its member.
 #define KEY(member) #member, [](Recipe & r) -> FieldPtr { return &r.member; }
@@ -47,33 +51,34 @@ constexpr bool kWhat = true, kHow = false;
 constexpr KeyUse kAlways{};
 constexpr KeyUse kOnCpu{[](const Recipe& r) { return r.device.name == "cpu" || r.device.name == "auto"; },
                         "device = \"cpu\" or \"auto\""};
-constexpr KeyUse kFromFiles{[](const Recipe& r) { return r.data.source != "synthetic" && !is_own_data(r); },
-                            "data read from files"};
-bool reads(const Recipe& r, std::string_view source) { return r.data.source == source; }
-bool has_images(const Recipe& r) { return !reads(r, "text") && !reads(r, "csv"); }
+constexpr KeyUse kFromFiles{[](const Recipe& r) { return facts_of(r).reads_path; }, "data read from files"};
+bool has_images(const Recipe& r) { return facts_of(r).images; }
+bool has_text(const Recipe& r) { return is_text(facts_of(r)); }
 bool has_classes(const Recipe& r) { return r.data.target == "class" || r.data.target == "mask"; }
 constexpr KeyUse kImages{has_images, "images"};
 // Of a mask or an image to predict each pixel would have to move with that of the input.
 constexpr KeyUse kAugmented{
     [](const Recipe& r) { return has_images(r) && (r.data.target == "class" || r.data.target == "value"); },
     "images with data.target = \"class\" or \"value\""};
-constexpr KeyUse kLabelled{[](const Recipe& r) { return !reads(r, "text"); }, "data other than text"};
+constexpr KeyUse kLabelled{[](const Recipe& r) { return !has_text(r); }, "data other than text"};
 bool has_own_values(const Recipe& r) { return is_own_data(r) && r.data.target == "value"; }
 constexpr KeyUse kOwnValues{has_own_values, "arrays of a program with data.target = \"value\""};
-constexpr KeyUse kCounted{[](const Recipe& r) { return (!reads(r, "text") && has_classes(r)) || has_own_values(r); },
+constexpr KeyUse kCounted{[](const Recipe& r) { return (!has_text(r) && has_classes(r)) || has_own_values(r); },
                           "data other than text with data.target = \"class\" or \"mask\""};
-constexpr KeyUse kSized{[](const Recipe& r) { return reads(r, "synthetic") || reads(r, "png") || is_own_data(r); },
-                        "data.source = \"synthetic\" or \"png\""};
-constexpr KeyUse kCsv{[](const Recipe& r) { return reads(r, "csv"); }, "data.source = \"csv\""};
-constexpr KeyUse kNumbers{[](const Recipe& r) { return reads(r, "csv") || reads(r, "npy"); },
-                          "data.source = \"csv\" or \"npy\""};
-constexpr KeyUse kPng{[](const Recipe& r) { return reads(r, "png"); }, "data.source = \"png\""};
-constexpr KeyUse kNoise{[](const Recipe& r) {
-                          return (r.data.target == "image" && !is_own_data(r)) ||
-                                 (r.data.target == "mask" && reads(r, "png"));
-                        },
-                        "data.target = \"image\", or \"mask\" of data.source = \"png\""};
-constexpr KeyUse kText{[](const Recipe& r) { return r.data.source == "text"; }, "data.source = \"text\""};
+// `data.source = "a", "b" or "c"`, of those that have a fact.
+template <bool SourceFacts::*Fact>
+std::string sources_text() {
+  return choice_text("data.source", source_names([](const SourceFacts& f) { return f.*Fact; }));
+}
+template <bool SourceFacts::*Fact>
+constexpr KeyUse kOfSource{[](const Recipe& r) { return facts_of(r).*Fact; }, {}, sources_text<Fact>};
+constexpr KeyUse kNoise{
+    [](const Recipe& r) {
+      return (r.data.target == "image" && !is_own_data(r)) || (r.data.target == "mask" && facts_of(r).noisy_masks);
+    },
+    {},
+    [] { return "data.target = \"image\", or \"mask\" of " + sources_text<&SourceFacts::noisy_masks>(); }};
+constexpr KeyUse kText{has_text, {}, [] { return choice_text("data.source", source_names(is_text)); }};
 // `section.name = "a", "b" or "c"`, of the rows for which `reads` is true.
 template <class Rows, class F>
 std::string names_text(std::string_view key, const Rows& rows, F&& reads) {
@@ -130,7 +135,7 @@ const RecipeKey kKeys[] = {
     {KEY(device.threads), kStable, kHow, kOnCpu, range(0, 1024),
      "compute threads of the cpu device; 0: all that the process may use"},
 
-    {KEY(data.source), kStable, kWhat, kAlways, one_of(kSources), "where samples come from"},
+    {KEY(data.source), kStable, kWhat, kAlways, one_source(), "where samples come from"},
     {KEY(data.path),
      kStable,
      kHow,
@@ -141,7 +146,7 @@ const RecipeKey kKeys[] = {
     {KEY(data.test_path),
      kStable,
      kHow,
-     kCsv,
+     kOfSource<&SourceFacts::table>,
      {.matches = is_path, .pattern = "a path of at most 4096 bytes"},
      "csv: file of the test rows; empty: every fifth row of data.path is one"},
     {KEY(data.target), kFree, kWhat, kLabelled, one_of(kTargets),
@@ -149,30 +154,31 @@ const RecipeKey kKeys[] = {
     {KEY(data.label),
      kFree,
      kWhat,
-     kCsv,
+     kOfSource<&SourceFacts::table>,
      {.matches = is_path, .pattern = "a name or number of at most 4096 bytes"},
      "csv: column to predict, by its name or its number from 0; empty: the last"},
     {KEY(data.ignore),
      kFree,
      kWhat,
-     kCsv,
+     kOfSource<&SourceFacts::table>,
      {.matches = is_path, .pattern = "names or numbers, at most 4096 bytes"},
      "csv: columns to leave out, by name or number, with commas between them"},
-    {KEY(data.header), kFree, kWhat, kCsv, one_of(kHeaders),
+    {KEY(data.header), kFree, kWhat, kOfSource<&SourceFacts::table>, one_of(kHeaders),
      "csv: the first line has the names of the columns; auto: when it has no number"},
-    {KEY(data.row), kFree, kWhat, kNumbers, range(0, 1 << 20),
+    {KEY(data.row), kFree, kWhat, kOfSource<&SourceFacts::numbers>, range(0, 1 << 20),
      "csv, npy: numbers per row for families that read rows, as lstm and bert do; 0: all in one row"},
     {KEY(data.standardize),
      kFree,
      kWhat,
-     kNumbers,
+     kOfSource<&SourceFacts::numbers>,
      {},
      "csv, npy: numbers get mean 0 and deviation 1, column by column, as on the training samples"},
     {KEY(data.noise), kFree, kWhat, kNoise, range(0, 255), "deviation of the noise on images, of 255"},
-    {KEY(data.max_pixels), kFree, kWhat, kPng, range(1, 1 << 28), "png: larger images are left out"},
+    {KEY(data.max_pixels), kFree, kWhat, kOfSource<&SourceFacts::scales>, range(1, 1 << 28),
+     "png: larger images are left out"},
     {KEY(data.classes), kFree, kWhat, kCounted, range(1, 1000000),
      "number of labels; arrays: or of numbers per sample"},
-    {KEY(data.shape), kFree, kWhat, kSized, list(range(1, 65536), 3, 3),
+    {KEY(data.shape), kFree, kWhat, kOfSource<&SourceFacts::sized>, list(range(1, 65536), 3, 3),
      "height, width, channels of synthetic images, and of those that PNG files are scaled and cropped to"},
     {KEY(data.target_mean), kFree, kWhat, kOwnValues, list(range(-1e300, 1e300), 1, 1000000),
      "arrays: written by training: the mean of the numbers to predict; one for all, or one per number of a sample"},

@@ -13,16 +13,17 @@
 #include "nn/step/step.h"
 #include "recipe/eval_metrics.h"
 #include "recipe/recipe_keys.h"
+#include "recipe/sources/source.h"
 
 namespace lathe {
 namespace {
 
 // The image shape where the recipe alone determines it.
 Ints known_image_shape(const Recipe& r) {
-  if (r.data.source == "synthetic" || r.data.source == "png") return r.data.shape;
+  const SourceFacts& source = facts_of(r);
   // Of arrays the recipe of a run has it; one that was written before them need not.
-  if (is_own_data(r) && r.origins.keys.contains("data.shape")) return r.data.shape;
-  if (r.data.source == "fashion_mnist") return {28, 28, 1};
+  if (source.sized && (!source.own || r.origins.keys.contains("data.shape"))) return r.data.shape;
+  if (source.shape[0] > 0) return {source.shape.begin(), source.shape.end()};
   return {};
 }
 
@@ -80,27 +81,38 @@ void check_output(const Recipe& r, RuleReport& report) {
   }
 }
 
+// The sources with that target, in words: files before generated data, those for few targets first.
+std::string sources_with(std::string_view target) {
+  if (target == "image") return "images";
+  std::vector<const SourceFacts*> rows;
+  for (const SourceRule* rule : source_rules())
+    if (!rule->facts.own && rule->facts.has_target(target)) rows.push_back(&rule->facts);
+  std::ranges::stable_sort(
+      rows, {}, [](const SourceFacts* f) { return std::pair(!f->reads_path, std::ranges::count(f->targets, ' ')); });
+  std::vector<std::string> names;
+  for (const SourceFacts* f : rows) names.push_back(quote_toml(f->name));
+  return fmt::format("{} or arrays", fmt::join(names, ", "));
+}
+
 void check_target(const Recipe& r, RuleReport& report) {
-  const std::string &target = r.data.target, &source = r.data.source;
-  const bool tabular = source == "csv";
-  if ((target == "mask" && (tabular || source == "fashion_mnist" || source == "idx")) ||
-      (target == "value" && source != "csv" && source != "npy" && source != "synthetic" && !is_own_data(r)) ||
-      (target == "image" && (tabular || source == "arrays"))) {
-    const char* sources = target == "mask"    ? "\"png\", \"npy\", \"synthetic\" or arrays"
-                          : target == "value" ? "\"csv\", \"npy\", \"synthetic\" or arrays"
-                                              : "images";
-    report.fail({"data.target", "data.source"},
-                fmt::format("expected {} as data.source for \"{}\", got \"{}\"", sources, target, source));
+  const std::string& target = r.data.target;
+  const SourceRule& source = source_of(r);
+  const SourceFacts& facts = source.facts;
+  // For tokens pixels are no target of the family either, which check_output says.
+  if (!facts.has_target(target) && !(is_text(facts) && wants_pixels(r))) {
+    report.fail({"data.target", "data.source"}, fmt::format("expected {} as data.source for \"{}\", got \"{}\"",
+                                                            sources_with(target), target, r.data.source));
   }
   check_output(r, report);
-  if (target == "mask" && (r.data.classes < 2 || r.data.classes > 256 || (source == "png" && r.data.classes != 2))) {
-    report.fail({"data.classes", "data.target"},
-                fmt::format("expected {}, the background included, for data.target = \"mask\", got {}",
-                            source == "png" ? "2" : "2 to 256", r.data.classes));
+  const int64_t fewest = facts.mask_classes > 0 ? facts.mask_classes : 2;
+  const int64_t most = facts.mask_classes > 0 ? facts.mask_classes : 256;
+  if (target == "mask" && (r.data.classes < fewest || r.data.classes > most)) {
+    report.fail(
+        {"data.classes", "data.target"},
+        fmt::format("expected {}, the background included, for data.target = \"mask\", got {}",
+                    fewest == most ? std::to_string(most) : fmt::format("{} to {}", fewest, most), r.data.classes));
   }
-  if (source == "png" && r.data.shape[2] != 1 && r.data.shape[2] != 3) {
-    report.fail({"data.shape"}, fmt::format("expected 1 or 3 channels of PNG files, got {}", r.data.shape[2]));
-  }
+  if (source.check) source.check(r, report);
   check_loss(r, report);
   if (const EvalMetric* metric = find_eval_metric(r.train.monitor); metric && !has_target(*metric, target)) {
     std::vector<std::string> names;
@@ -116,30 +128,37 @@ void check_target(const Recipe& r, RuleReport& report) {
   }
 }
 
+// The sources that the family is for, in words; "" where the recipe has one.
+std::string other_sources(const Recipe& r) {
+  const auto quoted = [](bool (*wanted)(const SourceFacts&)) {
+    std::vector<std::string> names;
+    for (const std::string_view name : source_names(wanted)) names.push_back(quote_toml(name));
+    return fmt::format("{}", fmt::join(names, ", "));
+  };
+  const SourceTokens tokens = facts_of(r).tokens;
+  if (!takes_tokens(r)) {
+    if (tokens != SourceTokens::per_position) return "";
+    return fmt::format("images ({}) or numbers ({})",
+                       quoted([](const SourceFacts& f) { return f.images && !f.numbers; }),
+                       quoted([](const SourceFacts& f) { return f.numbers; }));
+  }
+  if (labels_each_token(r)) return tokens == SourceTokens::per_position ? "" : quoted(is_text);
+  if (tokens == SourceTokens::per_sample) return "";
+  return quoted([](const SourceFacts& f) { return f.tokens == SourceTokens::per_sample; });
+}
+
 void check_data(const Recipe& r, RuleReport& report) {
-  const bool text = r.data.source == "text";
-  for (const auto& [source, what] : {std::pair{"idx", "the folder of the IDX files"},
-                                     {"csv", "a csv file"},
-                                     {"npy", "an npz file or a folder of npy files"},
-                                     {"png", "a folder with a folder of PNG files for each class"}}) {
-    if (r.data.source == source && r.data.path.empty())
-      report.fail({"data.path", "data.source"},
-                  fmt::format("expected {} for data.source = \"{}\", got \"\"", what, source));
+  const SourceFacts& source = facts_of(r);
+  if (!source.path.empty() && r.data.path.empty()) {
+    report.fail({"data.path", "data.source"},
+                fmt::format("expected {} for data.source = \"{}\", got \"\"", source.path, source.name));
   }
   check_target(r, report);
-  if (r.data.source == "fashion_mnist" && r.data.target == "class" && r.data.classes != 10) {
-    report.fail({"data.classes"},
-                fmt::format("expected 10 for data.source = \"fashion_mnist\", got {}", r.data.classes));
+  if (source.classes > 0 && r.data.target == "class" && r.data.classes != source.classes) {
+    report.fail({"data.classes"}, fmt::format("expected {} for data.source = \"{}\", got {}", source.classes,
+                                              source.name, r.data.classes));
   }
-  // Tokens of npy files have one label each sample, those of text one each token.
-  const bool one_label = takes_tokens(r) && !labels_each_token(r);
-  const char* wanted = !takes_tokens(r) && text
-                           ? "images (\"fashion_mnist\", \"synthetic\", \"idx\", \"png\") or numbers "
-                             "(\"csv\", \"npy\")"
-                       : one_label && r.data.source != "npy"    ? "\"npy\""
-                       : takes_tokens(r) && !one_label && !text ? "\"text\""
-                                                                : nullptr;
-  if (wanted) {
+  if (const std::string wanted = other_sources(r); !wanted.empty()) {
     report.fail({"data.source", "model.family"}, fmt::format("expected {} for model.family = \"{}\", got \"{}\"",
                                                              wanted, r.model.family, r.data.source));
   }
@@ -202,8 +221,8 @@ void check_model(const Recipe& r, RuleReport& report) {
     report.fail({"data.sequence", "model.sequence"},
                 fmt::format("expected at most model.sequence = {}, got {}", tokens->positions, r.data.sequence));
   }
-  if (r.data.source == "text" && tokens->vocab > 256) {
-    report.fail({"model.vocab"}, fmt::format("expected at most 256 for byte tokens, got {}", tokens->vocab));
+  if (const int64_t most = facts_of(r).most_tokens; most > 0 && tokens->vocab > most) {
+    report.fail({"model.vocab"}, fmt::format("expected at most {} for byte tokens, got {}", most, tokens->vocab));
   }
   const int64_t length = r.data.sequence > 0 ? r.data.sequence : tokens->positions;
   check_sample(r, {DType::i32, {length}}, tokens->vocab, report);

@@ -4,6 +4,7 @@
 #include "nn/families/model.h"
 #include "recipe/recipe.h"
 #include "recipe/recipe_keys.h"
+#include "recipe/sources/source.h"
 
 namespace lathe {
 namespace {
@@ -42,8 +43,11 @@ Recipe tiny_twin(const Recipe& recipe) {
   Recipe r = recipe;
   r.name = recipe.name.substr(0, 90) + "_tiny";
 
-  Ints shape = r.data.source == "synthetic" || r.data.source == "png" ? r.data.shape : Ints{28, 28, 1};
-  if ((r.data.source == "idx" || r.data.source == "npy") && r.data.normalize.mean.size() > 1) {
+  const SourceFacts& source = facts_of(r);
+  Ints shape = source.sized && !source.own ? r.data.shape : Ints{28, 28, 1};
+  if (source.shape[0] > 0) {
+    shape.assign(source.shape.begin(), source.shape.end());
+  } else if (source.images && !source.sized && r.data.normalize.mean.size() > 1) {  // only the files tell it
     shape[2] = static_cast<int64_t>(r.data.normalize.mean.size());
   }
   const ModelFamily& family = find_family(r.model.family);

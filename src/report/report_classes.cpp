@@ -6,6 +6,7 @@
 
 #include "io/page/png.h"
 #include "io/page/series_png.h"
+#include "recipe/sources/source.h"
 
 namespace lathe {
 namespace {
@@ -37,7 +38,7 @@ std::string sample_png(const Compiled& c, const std::byte* bytes) {
   std::vector<float> values(static_cast<size_t>(s.numel()));
   std::memcpy(values.data(), bytes, values.size() * sizeof(float));
   // The columns of a table that data.row puts beside each other are one series.
-  return io::series_png(values, c.recipe.data.source == "csv" ? 1 : s[1] * s[2]);
+  return io::series_png(values, facts_of(c.recipe).table ? 1 : s[1] * s[2]);
 }
 
 struct Classified {

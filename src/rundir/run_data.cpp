@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "recipe/sources/source.h"
 #include "rundir/open_run.h"
 #include "rundir/run_dir.h"
 #include "workload/own_data.h"
@@ -20,7 +21,7 @@ TensorType target_type(const Recipe& r, const DataSpec& spec) {
   if (r.data.target == "value") return {DType::f32, {spec.classes}};
   if (r.data.target == "mask" && s.ndim() == 3) return {DType::u8, {s[0], s[1]}};
   if (r.data.target == "image") return spec.sample;
-  return {DType::i32, r.data.source == "text" ? s : Shape()};
+  return {DType::i32, is_text(facts_of(r)) ? s : Shape()};
 }
 
 void check_recipe_fits(const Recipe& r, const RunData& d, const std::string& path) {
@@ -29,9 +30,10 @@ void check_recipe_fits(const Recipe& r, const RunData& d, const std::string& pat
   };
   const TensorType target = target_type(r, d.spec);
   check(d.spec.target == target, "target", to_string(target));
-  const bool table = r.data.source == "csv";
+  const SourceFacts& source = facts_of(r);
+  const bool table = source.table;
   check(d.preparation.table.has_value() == table, "table", table ? "one" : "none");
-  const bool scaled = r.data.source == "npy" && r.data.standardize && d.spec.sample.dtype == DType::f32;
+  const bool scaled = source.numbers && !table && r.data.standardize && d.spec.sample.dtype == DType::f32;
   check(d.preparation.numbers.mean.empty() != scaled, "numbers", scaled ? "some" : "none");
   check_fit(r, d.spec);
 }

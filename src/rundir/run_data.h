@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "io/files/fs.h"
+#include "recipe/sources/preparation.h"
 #include "workload/dataset.h"
-#include "workload/preparation.h"
 
 namespace lathe {
 

@@ -3,19 +3,17 @@
 #include <algorithm>
 
 #include "data/file.h"
-#include "data/formats/csv.h"
 #include "data/formats/idx.h"
 #include "data/formats/npy.h"
 #include "data/formats/png.h"
 #include "data/formats/pnm.h"
 #include "data/hold_out.h"
 #include "data/noise.h"
-#include "data/synthetic.h"
-#include "data/text.h"
 #include "recipe/recipe_errors.h"
 #include "recipe/recipe_keys.h"
+#include "recipe/sources/preparation.h"
+#include "recipe/sources/source.h"
 #include "workload/own_data.h"
-#include "workload/preparation.h"
 
 namespace lathe {
 namespace {
@@ -23,125 +21,22 @@ namespace {
 using data::Source;
 using data::Split;
 
-constexpr int64_t kSyntheticTrain = 4096, kSyntheticTest = 1024;
-
-int64_t wanted(const Recipe& r, Split split) {
-  return split == Split::train ? r.data.train_samples : r.data.test_samples;
-}
-
-TokenInput tokens_of(const Recipe& r) { return token_input(r.model).value_or(TokenInput{}); }
-int64_t sequence(const Recipe& r) { return r.data.sequence > 0 ? r.data.sequence : tokens_of(r).positions; }
-
-// Of the source itself: noise is added to its images.
-data::Target target_of(const Recipe& r) {
-  return r.data.target == "value"  ? data::Target::value
-         : r.data.target == "mask" ? data::Target::mask
-                                   : data::Target::label;
-}
-
-data::SyntheticConfig synthetic_config(const Recipe& r, Split split) {
-  data::SyntheticConfig c;
-  c.shape = Shape(r.data.shape);
-  c.classes = r.data.classes;
-  const int64_t n = wanted(r, split);
-  c.count = n > 0 ? n : split == Split::train ? kSyntheticTrain : kSyntheticTest;
-  c.seed = static_cast<uint64_t>(r.seed);
-  c.split = split;
-  c.target = target_of(r);
-  return c;
-}
-
-data::NpyConfig npy_config(const Recipe& r) {
-  return {.path = r.data.path,
-          .target = r.data.target == "image" ? data::Target::image : target_of(r),
-          .classes = r.data.classes,
-          .row = r.data.row,
-          .standardize = r.data.standardize,
-          .vocab = takes_tokens(r) ? tokens_of(r).vocab : 0};
-}
-
-data::PngConfig png_config(const Recipe& r, Split split) {
-  return {.folder = r.data.path,
-          .shape = Shape(r.data.shape),
-          .target = target_of(r),
-          .classes = r.data.target == "class" ? r.data.classes : 0,
-          .max_pixels = r.data.max_pixels,
-          .limit = wanted(r, split),
-          .noise = r.data.noise,
-          .seed = split == Split::train ? 0u : 1u};
-}
-
-data::CsvConfig csv_config(const DataRecipe& d) {
-  return {.path = d.path,
-          .test_path = d.test_path,
-          .header = d.header,
-          .label = d.label,
-          .ignore = d.ignore,
-          .values = d.target == "value",
-          .classes = d.classes,
-          .row = d.row,
-          .standardize = d.standardize};
-}
-
-// Generated text is the same for every seed: a run's seed moves weights and order, not the task.
-constexpr uint64_t kTextSeed = 0;
-constexpr const char* kTextName = "generated text";
-int64_t text_bytes(Split split) { return split == Split::train ? 1 << 20 : 1 << 17; }
-
 // Of sources that know them without reading their samples.
 std::vector<std::string> known_names(const Recipe& r) {
-  if (r.data.target != "class") return {};
-  if (r.data.source == "fashion_mnist") return data::fashion_mnist_class_names();
-  return r.data.source == "png" ? data::png_class_names(r.data.path) : std::vector<std::string>();
-}
-
-// `learned` gets what the files tell of their samples.
-std::shared_ptr<const Source> open_files(const Recipe& r, Split split, Preparation& learned) {
-  const DataRecipe& d = r.data;
-  if (d.source == "csv") {
-    learned.table.emplace();
-    auto source = data::load_csv(csv_config(d), split, &*learned.table);
-    learned.names = learned.table->labels;
-    return source;
-  }
-  if (d.source == "npy") return data::load_npy(npy_config(r), split, &learned.numbers);
-  learned.names = known_names(r);
-  if (d.source == "png") return data::load_png_folder(png_config(r, split), split);
-  if (d.source == "synthetic") return data::make_synthetic(synthetic_config(r, split));
-  if (d.source == "text") {
-    if (!d.path.empty()) return data::load_text(d.path, split, sequence(r), tokens_of(r).vocab);
-    return data::make_text(data::synthetic_text(text_bytes(split), kTextSeed, split), sequence(r), tokens_of(r).vocab,
-                           kTextName);
-  }
-  if (d.source == "idx") return data::load_idx_folder(d.path, split, d.classes);
-  return data::load_fashion_mnist(d.path, split);
-}
-
-// What open_files() would open.
-data::SourceInfo describe_files(const Recipe& r, Split split) {
-  const DataRecipe& d = r.data;
-  if (d.source == "csv") return data::describe_csv(csv_config(d), split);
-  if (d.source == "npy") return data::describe_npy(npy_config(r), split);
-  if (d.source == "png") return data::describe_png_folder(png_config(r, split), split);
-  if (d.source == "synthetic") return data::describe_synthetic(synthetic_config(r, split));
-  if (d.source == "text") {
-    if (!d.path.empty()) return data::describe_text_file(d.path, split, sequence(r), tokens_of(r).vocab);
-    return data::describe_text(data::synthetic_text_bytes(text_bytes(split), kTextSeed, split), sequence(r),
-                               tokens_of(r).vocab, kTextName);
-  }
-  if (d.source == "idx") return data::describe_idx_folder(d.path, split, d.classes);
-  return data::describe_fashion_mnist(d.path, split);
+  const SourceRule& source = source_of(r);
+  return r.data.target == "class" && source.class_names ? source.class_names(r) : std::vector<std::string>();
 }
 
 // The noise of test images is not that of training images.
 std::shared_ptr<const Source> open(const Recipe& r, Split split, Preparation& learned) {
-  auto source = open_files(r, split, learned);
+  learned.names = known_names(r);
+  auto source = source_of(r).open(r, split, learned);
   if (r.data.target != "image") return source;
   return data::with_noise(std::move(source), r.data.noise, split == Split::train ? 0 : 1);
 }
 
 data::SourceInfo describe(const Recipe& r, Split split) {
-  const data::SourceInfo info = describe_files(r, split);
+  const data::SourceInfo info = source_of(r).describe(r, split);
   return r.data.target == "image" ? data::describe_noise(info) : info;
 }
 
@@ -156,7 +51,7 @@ auto located(const Recipe& r, F&& f) {
 }
 
 int64_t taken(const Recipe& r, Split split, int64_t all) {
-  const int64_t n = wanted(r, split);
+  const int64_t n = wanted_samples(r, split);
   if (n > all)
     throw_recipe_error(
         r, {split == Split::train ? "data.train_samples" : "data.test_samples"},
@@ -167,9 +62,8 @@ int64_t taken(const Recipe& r, Split split, int64_t all) {
 // With a validation set a run needs no test data: a folder or archive may be without.
 bool has_test(const Recipe& r) {
   if (r.data.validation == 0) return true;  // and what is missing is an error
-  if (r.data.source == "idx" || (r.data.source == "fashion_mnist" && !r.data.path.empty()))
-    return data::has_idx_test(r.data.path);
-  return r.data.source != "npy" || data::has_npy_test(r.data.path);
+  const SourceRule& source = source_of(r);
+  return !source.has_test || source.has_test(r);
 }
 
 int64_t held_out(const Recipe& r, int64_t train) {
@@ -283,18 +177,17 @@ std::string_view kind_of(std::span<const std::byte> start) {
 }
 
 data::Samples read_any(const Recipe& r, const Preparation& known, const TensorType& sample, const std::string& path) {
-  if (known.table) return data::read_csv_samples(csv_config(r.data), *known.table, path);
+  const SourceRule& source = source_of(r);
+  if (source.read_file)
+    if (auto samples = source.read_file(r, known, path)) return std::move(*samples);
   const std::vector<std::byte> start = data::read_start(path, 16).bytes;
-  if (data::is_npy(start)) {
-    // Numbers that no arrays of training tell the mean of are taken as they are.
-    const bool plain = r.data.source != "npy";
-    return data::read_npy_samples(plain ? data::NpyConfig{.standardize = false} : npy_config(r), known.numbers, path);
-  }
+  // Numbers that no arrays of training tell the mean of are taken as they are.
+  if (data::is_npy(start)) return data::read_npy_samples({.standardize = false}, known.numbers, path);
   const bool pixels = sample.dtype == DType::u8;
   LATHE_USER_CHECK(pixels, "{}: expected an .npy or .npz file with samples of {}, got {}", path, to_string(sample),
                    kind_of(start));
   if (data::is_png(start))
-    return one_sample(sample.shape, data::read_png(path, sample.shape, r.data.source == "png", kMaxNamedPixels), path);
+    return one_sample(sample.shape, data::read_png(path, sample.shape, source.facts.scales, kMaxNamedPixels), path);
   if (data::is_pnm(start)) return one_sample(sample.shape, data::read_pnm(path, sample.shape), path);
   const auto begins = [&](int a, int b) {
     return start.size() >= 2 && start[0] == std::byte(a) && start[1] == std::byte(b);
@@ -313,14 +206,8 @@ data::Samples read_any(const Recipe& r, const Preparation& known, const TensorTy
 Preparation learn_preparation(const Recipe& r) {
   return located(r, [&] {
     Preparation out;
-    if (r.data.source == "csv") {
-      out.table = data::learn_csv(csv_config(r.data));
-      out.names = out.table->labels;
-    } else if (r.data.source == "npy") {
-      out.numbers = data::learn_npy(npy_config(r));
-    } else {
-      out.names = known_names(r);
-    }
+    out.names = known_names(r);
+    if (const SourceRule& source = source_of(r); source.learn) source.learn(r, out);
     return out;
   });
 }
@@ -334,7 +221,7 @@ data::Samples read_samples(const Recipe& r, const Preparation& known, const Tens
 }
 
 std::vector<std::string> class_names(const Recipe& r) {
-  return r.data.target == "class" && r.data.source == "csv" ? learn_preparation(r).names : known_names(r);
+  return r.data.target == "class" && facts_of(r).table ? learn_preparation(r).names : known_names(r);
 }
 
 void check_fit(const Recipe& r, const DataSpec& spec) {

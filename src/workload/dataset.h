@@ -10,7 +10,7 @@
 
 namespace lathe {
 
-struct Preparation;  // of samples (workload/preparation.h)
+struct Preparation;  // of samples (recipe/sources/preparation.h)
 
 // Enough to build and plan every step.
 struct DataSpec {

@@ -1,0 +1,110 @@
+#include "recipe/sources/source.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/error.h"
+#include "recipe/recipe_keys.h"
+#include "recipe/sources/preparation.h"
+
+namespace lathe {
+namespace {
+
+// What a recipe with these settings is refused with; "": nothing.
+std::string refusal(const std::vector<std::string>& sets) {
+  try {
+    load_recipe("fashion_mnist", sets);
+  } catch (const UserError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+bool says(const std::string& text, std::string_view part) { return text.find(part) != text.npos; }
+
+TEST(Sources, RowsAreComplete) {
+  std::set<std::string_view> names;
+  for (const SourceRule* rule : source_rules()) {
+    const SourceFacts& f = rule->facts;
+    EXPECT_TRUE(names.insert(f.name).second) << f.name;
+    EXPECT_EQ(find_source(f.name), rule);
+    EXPECT_TRUE(f.has_target("class")) << f.name;
+    EXPECT_FALSE(f.has_target("")) << f.name;
+    EXPECT_EQ(rule->open == nullptr, f.own) << f.name;
+    EXPECT_EQ(rule->describe == nullptr, f.own) << f.name;
+    EXPECT_TRUE(f.reads_path || f.path.empty()) << f.name;
+    EXPECT_TRUE(f.sized || !f.scales) << f.name;
+    EXPECT_FALSE(f.sized && f.shape[0] > 0) << f.name;
+    EXPECT_TRUE(!f.table || (f.numbers && rule->learn && rule->read_file)) << f.name;
+  }
+  const std::vector<std::string_view> allowed = find_section_key("data.source")->allowed.choices;
+  EXPECT_EQ(std::set<std::string_view>(allowed.begin(), allowed.end()), names);
+}
+
+TEST(Sources, UnknownNameIsAnErrorWithTheKnownOnes) {
+  EXPECT_EQ(find_source("nothing"), nullptr);
+  Recipe r;
+  r.data.source = "nothing";
+  EXPECT_FALSE(facts_of(r).own);
+  try {
+    source_of(r);
+    FAIL();
+  } catch (const UserError& e) {
+    EXPECT_TRUE(says(e.what(), "data.source: expected one of fashion_mnist, synthetic, text")) << e.what();
+  }
+}
+
+TEST(Sources, DescribeTellsWhatOpenOpens) {
+  for (const char* name : {"synthetic", "text"}) {
+    Recipe r = load_recipe(name == std::string("text") ? "gpt_tiny" : "fashion_mnist");
+    r.data.source = name;
+    r.data.path.clear();
+    r.data.train_samples = 0;
+    const SourceRule& rule = source_of(r);
+    for (const data::Split split : {data::Split::train, data::Split::test}) {
+      const data::SourceInfo info = rule.describe(r, split);
+      Preparation learned;
+      const auto source = rule.open(r, split, learned);
+      EXPECT_EQ(source->size(), info.size) << name;
+      EXPECT_EQ(source->fields()[0].type, info.sample) << name;
+      EXPECT_EQ(source->fields()[1].type, info.target) << name;
+      EXPECT_EQ(source->resident_bytes(), info.resident_bytes) << name;
+    }
+  }
+}
+
+// The lists in errors are of the table.
+TEST(Sources, ErrorsListThoseThatFit) {
+  EXPECT_TRUE(says(refusal({"data.target=mask", "data.classes=2"}),
+                   "expected \"png\", \"npy\", \"synthetic\" or arrays as data.source for \"mask\", got "
+                   "\"fashion_mnist\""));
+  EXPECT_TRUE(says(refusal({"data.target=value"}),
+                   "expected \"csv\", \"npy\", \"synthetic\" or arrays as data.source for \"value\", got "
+                   "\"fashion_mnist\""));
+  EXPECT_TRUE(says(refusal({"data.source=csv", "data.path=a", "data.target=image"}),
+                   "expected images as data.source for \"image\", got \"csv\""));
+  EXPECT_TRUE(says(refusal({"data.source=text"}),
+                   "expected images (\"fashion_mnist\", \"synthetic\", \"idx\", \"png\") or numbers (\"csv\", "
+                   "\"npy\") for model.family = \"cnn\", got \"text\""));
+  EXPECT_TRUE(says(refusal({"data.classes=9"}), "expected 10 for data.source = \"fashion_mnist\", got 9"));
+  EXPECT_TRUE(says(refusal({"data.source=png", "data.path=a", "data.shape=[28,28,2]"}),
+                   "data.shape: expected 1 or 3 channels of PNG files, got 2"));
+  EXPECT_TRUE(says(refusal({"data.source=png", "data.path=a", "data.target=mask", "data.classes=3"}),
+                   "expected 2, the background included, for data.target = \"mask\", got 3"));
+  EXPECT_TRUE(says(refusal({"data.source=npy", "data.path=a", "data.target=mask", "data.classes=1"}),
+                   "expected 2 to 256, the background included, for data.target = \"mask\", got 1"));
+}
+
+TEST(Sources, KeysSayWhichSourcesReadThem) {
+  const auto needs = [](std::string_view key) { return needs_text(*find_section_key(key)); };
+  EXPECT_EQ(needs("data.shape"), "data.source = \"synthetic\" or \"png\"");
+  EXPECT_EQ(needs("data.row"), "data.source = \"csv\" or \"npy\"");
+  EXPECT_EQ(needs("data.label"), "data.source = \"csv\"");
+  EXPECT_EQ(needs("data.max_pixels"), "data.source = \"png\"");
+  EXPECT_EQ(needs("data.sequence"), "data.source = \"text\"");
+  EXPECT_EQ(needs("data.noise"), "data.target = \"image\", or \"mask\" of data.source = \"png\"");
+}
+
+}  // namespace
+}  // namespace lathe
