@@ -282,7 +282,7 @@ TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
       {"[model]\nlayers = [{ type = \"dense\", out = 10 }]",
        "a.toml:2:10: model.layers: has no effect: it is for model.family = \"layers\" only"},
       {"[model]\nfamily = \"vit\"\nlayers = [{ type = \"dense\", out = 10 }]",
-       "a.toml:3:10: model.layers: expected an integer from 1 to 1024, got a list of 1 item; that is for model.family "
+       "a.toml:3:10: model.layers: expected an integer from 1 to 4096, got a list of 1 item; that is for model.family "
        "= \"layers\""},
       {"[model]\nfamily = \"layers\"\nlayers = [{ type = \"embedding\", width = 4 }, { type = \"dense\", out = 0 }]",
        "data.source: expected \"text\" for model.family = \"layers\""},

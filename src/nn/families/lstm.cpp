@@ -17,7 +17,7 @@ struct Lstm {
     template <class F>
     static void fields(F&& f) {
       f("dropout", &Params::dropout, allow::below(0, 1), "part of activations dropped while training");
-      f("layers", &Params::layers, allow::range(1, 1024), "number of layers");
+      f("layers", &Params::layers, allow::range(1, 4096), "number of layers");
       f("width", &Params::width, allow::range(1, 1 << 20), "width of the state");
       f("cell", &Params::cell, allow::one_of({"lstm", "gru"}), "kind of the recurrent layers");
     }

@@ -26,7 +26,7 @@ struct Vit {
     template <class F>
     static void fields(F&& f) {
       f("dropout", &Params::dropout, allow::below(0, 1), "part of activations dropped while training");
-      f("layers", &Params::layers, allow::range(1, 1024), "number of blocks");
+      f("layers", &Params::layers, allow::range(1, 4096), "number of blocks");
       f("heads", &Params::heads, allow::range(1, 1024), "attention heads; must divide model.width");
       f("width", &Params::width, allow::range(1, 1 << 20), "width of the residual stream");
       f("feed_forward", &Params::feed_forward, allow::range(0, 1 << 20),
