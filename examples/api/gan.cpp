@@ -1,5 +1,5 @@
 // Two networks that train against each other on Fashion-MNIST: a generator draws pictures from noise, a discriminator
-// tells them from real ones (Goodfellow et al., 2014). Two optimizers, a loop of one's own, a picture of samples.
+// tells them from real ones (Goodfellow et al., 2014). Two optimizers, a custom loop, a picture of samples.
 #include <lathe/lathe.h>
 
 #include <cstdio>

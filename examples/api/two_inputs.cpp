@@ -1,4 +1,4 @@
-// A model of two inputs with a loop of one's own: from a sentence of tokens and three numbers, a price. It is saved,
+// A model of two inputs with a custom loop: from a sentence of tokens and three numbers, a price. It is saved,
 // opened again, and goes on with the same bits at another batch size.
 #include <lathe/lathe.h>
 
@@ -31,7 +31,7 @@ StepSet make_steps(int64_t batch) {
     }
     const Value truth = b.input({DType::f32, {batch, 1}}, InputKind::batch, "price");
     const Value error = y - truth;
-    b.output(reduce_mean(abs(error), {0, 1}), OutputKind::metric, "distance");  // a metric of one's own
+    b.output(reduce_mean(abs(error), {0, 1}), OutputKind::metric, "distance");  // a custom metric
     join(all, train_set(n, reduce_mean(square(error), {0, 1}), {.name = "adamw", .weight_decay = 0.01}));
   }
   return all;

@@ -48,7 +48,6 @@ class Edit {
   explicit Edit(Graph);                                    // which it owns from now on
   Builder& builder() { return builder_; }                  // where nodes are appended
   const Graph& graph() const { return builder_.graph(); }  // as it is now, possibly out of order
-  size_t old_nodes() const { return old_; }                // nodes of the graph as it came: the first so many
   Value value(ValueId id) { return builder_.value(id); }   // a handle
   void set_input(size_t node, size_t k, Value now);        // of a node; of the same type
   void set_output(size_t output, Value now);               // of the same type

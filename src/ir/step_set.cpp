@@ -88,7 +88,7 @@ void drop_unused_state(StepSet& s) {
   s.state.erase_if([&](const StateSpec& spec) { return !named.contains(spec.name); });
 }
 
-Graph drop_unused_inputs(Graph g, bool batch_only) {
+Graph drop_unused_inputs(Graph g) {
   std::vector<bool> used(g.types.size(), false);
   for (const Node& n : g.nodes)
     for (ValueId v : n.inputs) used[static_cast<size_t>(v)] = true;
@@ -96,9 +96,7 @@ Graph drop_unused_inputs(Graph g, bool batch_only) {
     used[static_cast<size_t>(o.value)] = true;
     if (o.updates >= 0) used[static_cast<size_t>(o.updates)] = true;
   }
-  std::erase_if(g.inputs, [&](const Input& in) {
-    return !used[static_cast<size_t>(in.value)] && !(batch_only && is_state(in.kind));
-  });
+  std::erase_if(g.inputs, [&](const Input& in) { return !used[static_cast<size_t>(in.value)]; });
   return g;
 }
 

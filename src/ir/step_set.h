@@ -53,8 +53,8 @@ void join(StepSet& to, StepSet more);
 
 // Rows that no graph names any more go.
 void drop_unused_state(StepSet&);
-// Inputs that nothing reads, updates or returns go; with `batch_only` those of kind batch and step alone.
-Graph drop_unused_inputs(Graph, bool batch_only = false);
+// Inputs that nothing reads, updates or returns go.
+Graph drop_unused_inputs(Graph);
 
 bool structurally_equal(const StepSet&, const StepSet&);  // equal tables, and graphs equal up to the numbers of values
 

@@ -83,7 +83,7 @@
 #include "nn/layer_types/layer_type.h"
 #include "nn/layers.h"
 
-// Passes of one's own; the techniques with their options; gradients of ops checked.
+// Custom passes; the techniques with their options; gradients of ops checked.
 #include "passes/check/check_gradient.h"
 #include "passes/pass.h"
 #include "passes/techniques/accumulate.h"

@@ -127,10 +127,7 @@ struct Bert {
 
   static std::vector<Params> shrink(Params p, Ints&) {
     p.tokens = false;  // there are no generated tokens with a label per sample
-    p.layers = at_most(p.layers, 2);
-    p.heads = at_most(p.heads, 2);
-    p.width = 4 * p.heads;
-    p.feed_forward = at_most(p.feed_forward, 16);
+    shrink_blocks(p);
     return {p};
   }
 };

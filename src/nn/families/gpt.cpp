@@ -101,11 +101,8 @@ struct Gpt {
   }
 
   static std::vector<Params> shrink(Params p, Ints&) {
-    p.layers = at_most(p.layers, 2);
-    p.heads = at_most(p.heads, 2);
+    shrink_blocks(p);
     p.kv_heads = at_most(p.kv_heads, 1);
-    p.width = 4 * p.heads;
-    p.feed_forward = at_most(p.feed_forward, 16);
     p.vocab = 128;  // generated text is ASCII
     p.sequence = at_most(p.sequence, 8);
     return {p};

@@ -79,10 +79,7 @@ struct Vit {
   static std::vector<Params> shrink(Params p, Ints& image) {
     p.patch = at_most(p.patch, 4);
     image[0] = image[1] = 2 * p.patch;
-    p.layers = at_most(p.layers, 2);
-    p.heads = at_most(p.heads, 2);
-    p.width = 4 * p.heads;
-    p.feed_forward = at_most(p.feed_forward, 16);
+    shrink_blocks(p);
     return {p};
   }
 };
