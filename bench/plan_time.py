@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """How long a model takes from recipe to plan, as it grows: gpt by its layers, lstm by its unrolled steps.
 
-    bench/plan_time.py [--lathe PATH] [--rounds N] [--cpu]    the table
-    bench/plan_time.py --check 2.5    fails where a launch of 400 layers takes 2.5 times as long as one of 25
+    bench/plan_time.py [--lathe PATH] [--rounds N] [--cpu]    the table, with the limits for a quiet machine with two cores
+    bench/plan_time.py --check 2.5    fails where a launch of 400 layers takes 2.5 times as long as one of 25, or a limit
+                                      more processor time than two cores have until then
 
-Seconds are those that `lathe plan` tells (graphs built, passes, plan), the best of the rounds. Launches are those of all
+Seconds are those that `lathe plan` prints (graphs built, passes, plan), the best of the rounds. Launches are those of all
 Programs of the run; the time of one is what should stay the same. With --cpu, and for --check, it is processor time of the
 whole process, which other programs on the machine disturb less.
 """
@@ -19,6 +20,9 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GPT_LAYERS = (25, 50, 100, 200, 400, 800, 1600)
 LSTM_STEPS = (100, 200, 500)
+LIMITS = {"gpt, 200 layers": 3.0, "lstm, 500 steps": 2.0}  # seconds
+MOST_GROWTH = 1.5  # of the time per launch, from the fewest layers to the most
+CORES = 2  # of the machine that the limits are for
 LSTM = """name = "lstm"
 device = "cpu"
 data = {{source = "synthetic", shape = [{steps}, 4, 1], classes = 4, train_samples = 64, test_samples = 32}}
@@ -63,6 +67,22 @@ def measure(binary, recipe, rounds, cpu):
     return min([found["plan_seconds"], *more]), launches
 
 
+def check(options, models):
+    """Exits with what is too slow, if anything is."""
+    def find(name):
+        return measure(options.lathe, models[name], options.rounds, True)
+
+    small, large = (seconds / launches for seconds, launches in (find("gpt, 25 layers"), find("gpt, 400 layers")))
+    print(f"processor time per launch: {small * 1e6:.0f} us with 25 layers, {large * 1e6:.0f} us with 400")
+    failed = [] if large < options.check * small else [f"expected less than {options.check} times as much"]
+    for name, limit in LIMITS.items():
+        seconds = find(name)[0]
+        print(f"{name}: {seconds:.2f} s of processor time, of {CORES} x {limit:g} s")
+        if seconds > CORES * limit:
+            failed.append(f"{name}: expected no more than {CORES * limit:g} s of processor time, got {seconds:.2f} s")
+    sys.exit("\n".join(failed) or 0)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lathe", default=str(ROOT / "build" / "lathe"))
@@ -70,17 +90,19 @@ def main():
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--check", type=float, metavar="RATIO")
     options = parser.parse_args()
-    if options.check:
-        small, large = (seconds / launches for seconds, launches in
-                        (measure(options.lathe, gpt(layers), options.rounds, True) for layers in (25, 400)))
-        print(f"processor time per launch: {small * 1e6:.0f} us with 25 layers, {large * 1e6:.0f} us with 400")
-        sys.exit(0 if large < options.check * small else f"expected less than {options.check} times as much")
-    print(f"{'model':<14} {'launches':>9} {'seconds':>9} {'us per launch':>14}")
     with tempfile.TemporaryDirectory() as folder:
-        rows = [(f"gpt, {n} layers", gpt(n)) for n in GPT_LAYERS] + [(f"lstm, {n} steps", lstm(n, folder)) for n in LSTM_STEPS]
-        for name, recipe in rows:
+        models = {f"gpt, {n} layers": gpt(n) for n in GPT_LAYERS} | {f"lstm, {n} steps": lstm(n, folder) for n in LSTM_STEPS}
+        if options.check:
+            check(options, models)
+        print(f"{'model':<16} {'launches':>8} {'seconds':>8} {'limit':>6} {'us per launch':>14}")
+        per_launch = {}
+        for name, recipe in models.items():
             seconds, launches = measure(options.lathe, recipe, options.rounds, options.cpu)
-            print(f"{name:<16} {launches:>7} {seconds:>9.2f} {seconds / launches * 1e6:>14.0f}", flush=True)
+            per_launch[name] = seconds / launches
+            limit = LIMITS.get(name, "")
+            print(f"{name:<16} {launches:>8} {seconds:>8.2f} {limit:>6} {per_launch[name] * 1e6:>14.0f}", flush=True)
+        growth = per_launch[f"gpt, {GPT_LAYERS[-1]} layers"] / per_launch[f"gpt, {GPT_LAYERS[0]} layers"]
+        print(f"a launch of {GPT_LAYERS[-1]} layers: {growth:.2f} times one of {GPT_LAYERS[0]}, limit {MOST_GROWTH}")
 
 
 main()

@@ -3,10 +3,12 @@
 
     bench/step.py [WORKLOAD...] [--rounds N] [--threads N] [--json]
     bench/step.py mlp cnn --rounds 5
+    bench/step.py --against OLD --rounds 15    another build of Lathe instead of PyTorch
 
 Every turn is a process of its own; a turn's time is the best of its 3 blocks of steps, and the table holds the medians of
 all turns with their smallest and largest. The ratio is PyTorch's best median over Lathe's: above 1, Lathe is faster.
-Needs build/lathe (tools/build) and PyTorch (bench/peers torch).
+Needs build/lathe (tools/build) and PyTorch (bench/peers torch). With --against each round is a ratio, OLD's time over this
+one's, of turns in alternating order; the table holds the median of the ratios.
 """
 import argparse
 import json
@@ -61,6 +63,30 @@ def measure(workload, options):
     return results
 
 
+def compare(workload, options):
+    """The ratios old / new of all rounds, and the times of the new."""
+    def turn(binary):
+        return run([binary, "bench", "step", workload, "--json", "--threads", options.threads])["ms_per_step"]
+    ratios, times = [], []
+    for number in range(options.rounds):
+        if number % 2:
+            old, new = turn(options.against), turn(options.lathe)
+        else:
+            new, old = turn(options.lathe), turn(options.against)
+        ratios.append(old / new)
+        times.append(new)
+    return ratios, times
+
+
+def compare_all(options):
+    print(f"{cpu_name()}, {options.threads} threads; {options.against} over {options.lathe}: above 1, the second is faster")
+    print(f"{'workload':<15} {'ms':>10} {'ratio':>7} {'smallest':>9} {'largest':>8} {'rounds':>7}")
+    for workload in options.workloads or WORKLOADS:
+        ratios, times = compare(workload, options)
+        print(f"{workload:<15} {statistics.median(times):>10.4g} {statistics.median(ratios):>7.3f} {min(ratios):>9.3f} "
+              f"{max(ratios):>8.3f} {len(ratios):>7}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="default: " + ", ".join(WORKLOADS))
@@ -70,12 +96,16 @@ def main():
     parser.add_argument("--python", type=pathlib.Path, default=ROOT / "build" / "peers" / "bin" / "python",
                         help="a Python that has PyTorch; default: that of `bench/peers torch`")
     parser.add_argument("--modes", nargs="+", choices=MODES, help="of PyTorch; default: all that make a difference")
+    parser.add_argument("--against", type=pathlib.Path, metavar="OLD", help="another build of Lathe, in place of PyTorch")
     parser.add_argument("--json", action="store_true", help="print all results as JSON")
     options = parser.parse_args()
     if options.rounds < 1:
         parser.error("--rounds: expected at least 1")
     if not options.lathe.exists():
         sys.exit(f"bench/step.py: there is no {options.lathe}; build it with tools/build, or name it with --lathe")
+    if options.against:
+        compare_all(options)
+        return
     found = subprocess.run([str(options.python), "-c", "import torch; print(torch.__version__)"], stdout=subprocess.PIPE,
                            stderr=subprocess.DEVNULL, text=True) if options.python.exists() else None
     if not found or found.returncode != 0:

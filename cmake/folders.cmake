@@ -4,6 +4,8 @@
 # GCC 12 reports maybe-uninitialized inside std::variant, falsely.
 set(LATHE_WARNINGS -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized> -Werror)
 
+add_custom_target(unit_tests)  # the test programs of all folders
+
 function(lathe_folder name)
   cmake_parse_arguments(ARG "" "" "DEPENDS" ${ARGN})
   set(dir ${CMAKE_SOURCE_DIR}/src/${name})
@@ -55,10 +57,14 @@ function(lathe_folder name)
     endif()
     target_link_libraries(${lib}_test PRIVATE ${lib} GTest::gtest_main)
     target_compile_options(${lib}_test PRIVATE -Wall -Wextra $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized> -Werror)
+    add_dependencies(unit_tests ${lib}_test)
     add_test(NAME ${name} COMMAND ${lib}_test)
     set_tests_properties(${name} PROPERTIES LABELS unit)
+    # The longest first, and in two halves, so that no core is idle at the end.
     if(name MATCHES "^(backend|run)$")
-      set_tests_properties(${name} PROPERTIES COST 100)
+      set_tests_properties(${name} PROPERTIES COST 100 ENVIRONMENT "GTEST_TOTAL_SHARDS=2;GTEST_SHARD_INDEX=0")
+      add_test(NAME ${name}_2 COMMAND ${lib}_test)
+      set_tests_properties(${name}_2 PROPERTIES LABELS unit COST 100 ENVIRONMENT "GTEST_TOTAL_SHARDS=2;GTEST_SHARD_INDEX=1")
     endif()
   endif()
 endfunction()

@@ -1,4 +1,4 @@
-// An op of one's own with its gradient: squareplus(x) = (x + sqrt(x^2 + 4)) / 2, checked and trained.
+// A custom op with its gradient: squareplus(x) = (x + sqrt(x^2 + 4)) / 2, checked and trained.
 #include <lathe/lathe.h>
 
 #include <cstdio>

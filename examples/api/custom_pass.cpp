@@ -1,4 +1,4 @@
-// A pass of one's own: every gelu becomes x * sigmoid(1.702 x), before autodiff, so that the gradient follows.
+// A custom pass: every gelu becomes x * sigmoid(1.702 x), before autodiff, so that the gradient follows.
 #include <lathe/lathe.h>
 
 #include <algorithm>

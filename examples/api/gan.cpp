@@ -35,12 +35,12 @@ StepSet make_steps() {
     if (name == "discriminate") {
       const Value real = b.input({DType::f32, {kBatch, kPixels}}, InputKind::batch, "real");
       const Value loss = should_be(discriminator(n, real), true) + should_be(discriminator(n, drawn), false);
-      join(all, train_set(n, loss, adam, {.scope = "d", .trained = of('d')}));
+      merge(all, train_set(n, loss, adam, {.scope = "d", .trained = of('d')}));
     } else if (name == "generate") {
-      join(all, train_set(n, should_be(discriminator(n, drawn), true), adam, {.scope = "g", .trained = of('g')}));
+      merge(all, train_set(n, should_be(discriminator(n, drawn), true), adam, {.scope = "g", .trained = of('g')}));
     } else {
       b.output(drawn, OutputKind::result, "drawn");
-      join(all, finish_set(n, of('g')));
+      merge(all, finish_set(n, of('g')));
     }
   }
   return all;

@@ -1,5 +1,5 @@
 // A model of two inputs with a custom loop: from a sentence of tokens and three numbers, a price. It is saved,
-// opened again, and goes on with the same bits at another batch size.
+// opened again, and continues with the same bits at another batch size.
 #include <lathe/lathe.h>
 
 #include <cmath>
@@ -26,13 +26,13 @@ StepSet make_steps(int64_t batch) {
     const Value y = price(n, words, numbers);
     if (!train) {
       b.output(y, OutputKind::result, "price");
-      join(all, finish_set(n));
+      merge(all, finish_set(n));
       continue;
     }
     const Value truth = b.input({DType::f32, {batch, 1}}, InputKind::batch, "price");
     const Value error = y - truth;
     b.output(reduce_mean(abs(error), {0, 1}), OutputKind::metric, "distance");  // a custom metric
-    join(all, train_set(n, reduce_mean(square(error), {0, 1}), {.name = "adamw", .weight_decay = 0.01}));
+    merge(all, train_set(n, reduce_mean(square(error), {0, 1}), {.name = "adamw", .weight_decay = 0.01}));
   }
   return all;
 }

@@ -75,6 +75,9 @@ class KernelTable {  // The kernels of a backend, by op.
   struct Row {            // One kernel for one op.
     std::string_view op;  // name of the op
     Candidate candidate;  // the kernel
+    // The backend runs it on the 16-bit floats too, widened to f32: for ops whose arithmetic outweighs two more passes
+    // over their values.
+    bool widened = false;
   };
   explicit KernelTable(std::vector<Row> rows);                 // order within an op is preference
   std::span<const Row> candidates(std::string_view op) const;  // of an op, best first; empty: none

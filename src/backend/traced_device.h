@@ -1,5 +1,5 @@
-// A device whose queues work by themselves and know when: they tell it to the Trace of the process. It must exist when
-// the device is opened.
+// A device whose queues work by themselves and know when: they report it to the Trace of the process. It must exist
+// when the device is opened.
 #pragma once
 
 #include "base/trace.h"

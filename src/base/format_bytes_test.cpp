@@ -23,5 +23,11 @@ TEST(FormatBytes, TakesNegativeSizes) {
   EXPECT_EQ(format_bytes(-3 << 20), "-3.0 MiB");
 }
 
+TEST(FormatBytes, OneUnitForSeveralSizes) {
+  EXPECT_EQ(byte_unit(3 << 20).name, "MiB");
+  EXPECT_EQ(byte_unit(3 << 20).bytes, 1 << 20);
+  EXPECT_EQ(byte_unit(-1023).name, "B");
+}
+
 }  // namespace
 }  // namespace lathe

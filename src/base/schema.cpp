@@ -7,11 +7,10 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/format_bytes.h"
 
 namespace lathe {
 namespace {
-
-constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
 
 template <class T>
 constexpr bool is_list = std::is_same_v<T, Ints> || std::is_same_v<T, Doubles>;
@@ -122,7 +121,8 @@ bool ParamValue::assign_to(FieldPtr field) const {
 
 ParamSet::ParamSet() : ParamSet(schema_of<NoFields>()) {}
 
-ParamSet::ParamSet(const Schema& schema, const NamedValues& values) : schema_(&schema), data_(schema.make()) {
+ParamSet::ParamSet(const Schema& schema, const NamedValues& values)
+    : schema_(&schema), data_(schema.copy(schema.defaults.get())) {
   for (const auto& [name, value] : values) set(name, value);
 }
 
@@ -150,13 +150,44 @@ ParamSet& ParamSet::set(std::string_view name, const ParamValue& value) {
 }
 
 void ParamSet::reset(const Field& f) {
-  const std::shared_ptr<void> defaults = schema_->make();
-  std::visit([&](auto* p) { *p = *std::get<decltype(p)>(f.at(defaults.get())); }, at(f));
+  std::visit([&](auto* p) { *p = *std::get<decltype(p)>(f.at(schema_->defaults.get())); }, at(f));
 }
 
 bool operator==(const ParamSet& a, const ParamSet& b) {
   return a.schema_ == b.schema_ &&
          std::ranges::all_of(a.schema_->fields, [&](const Field& f) { return same_value(a.at(f), b.at(f)); });
+}
+
+const ParamSet* ParamSets::find(const Schema& schema) const {
+  const auto found = std::ranges::find_if(sets_, [&](const ParamSet& s) { return &s.schema() == &schema; });
+  return found == sets_.end() ? nullptr : &*found;
+}
+
+ParamSet& ParamSets::of(const Schema& schema) {
+  const ParamSet* found = find(schema);
+  return found ? const_cast<ParamSet&>(*found) : sets_.emplace_back(schema);
+}
+
+FieldPtr ParamSets::at(const Schema& schema, const Field& f) const {
+  const ParamSet* found = find(schema);
+  return found ? found->at(f) : f.at(schema.defaults.get());
+}
+
+bool ParamSets::is_used(const Schema& schema, const Field& f) const {
+  const ParamSet* found = find(schema);
+  return (found ? found->is_used(f) : !f.used || f.used(schema.defaults.get())) &&
+         (!f.used_among || f.used_among(*this));
+}
+
+bool operator==(const ParamSets& a, const ParamSets& b) {
+  const auto agree = [](const ParamSets& some, const ParamSets& others) {
+    return std::ranges::all_of(some.sets_, [&](const ParamSet& s) {
+      const Schema& schema = s.schema();
+      return std::ranges::all_of(schema.fields,
+                                 [&](const Field& f) { return same_value(s.at(f), others.at(schema, f)); });
+    });
+  };
+  return agree(a, b) && agree(b, a);
 }
 
 bool copy_value(const ParamSet& from, std::string_view name, ParamSet& to) {
@@ -239,7 +270,7 @@ std::string value_text(FieldPtr field, const Allowed& allowed) {
         } else if constexpr (std::is_same_v<T, std::optional<double>>) {
           return *p ? number_text(**p) : "none";
         } else if constexpr (std::is_same_v<T, std::string>) {
-          return quote_toml(*p);
+          return allowed.verbatim ? *p : quote_toml(*p);
         } else if constexpr (std::is_same_v<T, Strings>) {
           return p->size() == 1 ? quote_toml((*p)[0]) : list_text(*p, quote_toml);
         } else if constexpr (std::is_same_v<T, Ints>) {
@@ -335,11 +366,11 @@ std::string number_text(double value) {
 std::string size_text(ByteSize size) {
   size_t unit = 0;
   int64_t count = size.bytes;
-  while (count != 0 && count % 1024 == 0 && unit + 1 < std::size(kUnits)) {
+  while (count != 0 && count % 1024 == 0 && unit + 1 < std::size(kByteUnits)) {
     count /= 1024;
     ++unit;
   }
-  return size.bytes == 0 ? "0" : fmt::format("{}{}", count, kUnits[unit]);
+  return size.bytes == 0 ? "0" : fmt::format("{}{}", count, kByteUnits[unit]);
 }
 
 std::optional<ByteSize> parse_size(std::string_view text) {
@@ -350,10 +381,10 @@ std::optional<ByteSize> parse_size(std::string_view text) {
   while (!unit.empty() && unit.front() == ' ') unit.remove_prefix(1);
   double factor = 0;
   if (unit.empty()) factor = 1;
-  for (size_t i = 0; i < std::size(kUnits); ++i) {
+  for (size_t i = 0; i < std::size(kByteUnits); ++i) {
     const double binary = std::ldexp(1.0, static_cast<int>(10 * i));
-    if (unit == kUnits[i] || (i > 0 && unit.size() == 1 && unit[0] == kUnits[i][0])) factor = binary;
-    if (i > 0 && unit.size() == 2 && unit[0] == kUnits[i][0] && unit[1] == 'B') {
+    if (unit == kByteUnits[i] || (i > 0 && unit.size() == 1 && unit[0] == kByteUnits[i][0])) factor = binary;
+    if (i > 0 && unit.size() == 2 && unit[0] == kByteUnits[i][0] && unit[1] == 'B') {
       factor = std::pow(1000.0, static_cast<double>(i));
     }
   }

@@ -32,6 +32,7 @@
 namespace lathe {
 
 class ParamSet;
+class ParamSets;
 struct Schema;
 
 using Doubles = std::vector<double>;       // lists in recipes
@@ -65,6 +66,7 @@ struct Allowed {
   std::string_view pattern{};                             // what `matches` wants, in words
   std::string_view word{};                           // of an integer: stands for `word_value`, which has no other text
   int64_t word_value = 0;                            // see `word`
+  bool verbatim = false;                             // of a string: it is TOML already
   bool required = false;                             // in a table of a list it must be written: it has no default
   std::span<const TableType> (*tables)() = nullptr;  // of lists of tables
 };
@@ -73,6 +75,7 @@ namespace allow {                                                               
 inline Allowed range(double min, double max) { return {.min = min, .max = max}; }  // both included
 inline Allowed below(double min, double max) { return {.min = min, .max = max, .below_max = true}; }  // max excluded
 inline Allowed above(double min, double max) { return {.min = min, .max = max, .above_min = true}; }  // min excluded
+inline Allowed at_least(double min) { return {.min = min}; }                                          // min included
 // One of some words; they must live as long as the program.
 inline Allowed one_of(std::vector<std::string_view> words) { return {.choices = std::move(words)}; }
 inline Allowed text(bool (*matches)(std::string_view), std::string_view pattern) {  // strings; in words
@@ -97,19 +100,30 @@ inline Allowed required(Allowed value) {  // without a default
 }
 }  // namespace allow
 
-struct Field {                              // A member of a struct.
-  std::string_view name;                    // its key
-  Allowed allowed;                          // its values
-  std::string_view help;                    // for people
-  std::function<FieldPtr(void*)> at;        // the member of a struct
-  std::function<bool(const void*)> used{};  // whether it has an effect beside the others; empty: always
-  std::string_view needs{};                 // when it has one, in words
+struct Field {                                         // A member of a struct.
+  std::string_view name;                               // its key
+  Allowed allowed;                                     // its values
+  std::string_view help;                               // for people
+  std::function<FieldPtr(void*)> at;                   // the member of a struct
+  std::function<bool(const void*)> used{};             // whether it has an effect beside the others; empty: always
+  std::string_view needs{};                            // when it has one, in words
+  std::function<bool(const ParamSets&)> used_among{};  // whether it has one beside other structs; empty: always
+  std::string_view after{};  // the key behind which it is listed; empty: behind the field before it, or last
+  bool stable = false;       // scripts may rely on it
+  bool numbers = true;       // changes what a run computes; else it says where something is, how long or how fast
+  bool fixed = false;        // what the outputs of a trained net mean holds for this value alone
+
+  // Of a field that is being listed.
+  Field& listed_after(std::string_view key) { return after = key, *this; }
+  Field& is_stable() { return stable = true, *this; }        // see `stable`
+  Field& keeps_numbers() { return numbers = false, *this; }  // see `numbers`
+  Field& is_fixed() { return fixed = true, *this; }          // see `fixed`
 };
 
 struct Schema {                                    // What a struct has.
   const std::type_info* type;                      // of the struct
   std::vector<Field> fields;                       // in the order of printing
-  std::shared_ptr<void> (*make)();                 // one with its defaults
+  std::shared_ptr<void> defaults;                  // a struct with its defaults, only to read
   std::shared_ptr<void> (*copy)(const void*);      // of one
   const Field* find(std::string_view name) const;  // or null
   std::vector<std::string_view> names() const;     // of all fields
@@ -128,27 +142,33 @@ struct NoFields {  // Settings that there are none of.
 
 namespace detail {
 
-// What `fields` is called with to make a schema. Forms of a call: name, member, [allowed,] help [, used, needs].
+// What `fields` is called with to make a schema. Forms of a call: name, member, [allowed,] help [, used, needs], where
+// `used` is asked of the struct, or of the ParamSets that it is one of.
 template <class P>
 struct FieldList {
   std::vector<Field>& out;
 
   template <class Owner, class T>
-  void operator()(std::string_view name, T Owner::*member, Allowed allowed, std::string_view help) const {
+  Field& operator()(std::string_view name, T Owner::*member, Allowed allowed, std::string_view help) const {
     static_assert(std::is_base_of_v<Owner, P>, "a field of another struct");
     out.push_back(
         {name, std::move(allowed), help, [member](void* p) -> FieldPtr { return &(static_cast<P*>(p)->*member); }});
+    return out.back();
   }
   template <class Owner, class T>
-  void operator()(std::string_view name, T Owner::*member, std::string_view help) const {
-    (*this)(name, member, Allowed{}, help);
+  Field& operator()(std::string_view name, T Owner::*member, std::string_view help) const {
+    return (*this)(name, member, Allowed{}, help);
   }
   template <class Owner, class T, class Q>
-  void operator()(std::string_view name, T Owner::*member, Allowed allowed, std::string_view help,
-                  bool (*used)(const Q&), std::string_view needs) const {
-    (*this)(name, member, std::move(allowed), help);
-    out.back().used = [used](const void* p) { return used(*static_cast<const P*>(p)); };
-    out.back().needs = needs;
+  Field& operator()(std::string_view name, T Owner::*member, Allowed allowed, std::string_view help,
+                    bool (*used)(const Q&), std::string_view needs) const {
+    Field& f = (*this)(name, member, std::move(allowed), help);
+    if constexpr (std::is_same_v<Q, ParamSets>)
+      f.used_among = used;
+    else
+      f.used = [used](const void* p) { return used(*static_cast<const P*>(p)); };
+    f.needs = needs;
+    return f;
   }
 };
 
@@ -157,10 +177,9 @@ struct FieldList {
 template <class P>
 const Schema& schema_of() {  // of a struct with `fields`; made at the first call
   static const Schema schema = [] {
-    Schema s{&typeid(P),
-             {},
-             [] { return std::shared_ptr<void>(std::make_shared<P>()); },
-             [](const void* p) { return std::shared_ptr<void>(std::make_shared<P>(*static_cast<const P*>(p))); }};
+    Schema s{&typeid(P), {}, std::make_shared<P>(), [](const void* p) {
+               return std::shared_ptr<void>(std::make_shared<P>(*static_cast<const P*>(p)));
+             }};
     P::fields(detail::FieldList<P>{s.fields});
     return s;
   }();
@@ -218,6 +237,18 @@ class ParamSet {
     return *schema_->type == typeid(P);
   }
 
+  // The value of the field of that name; null where there is none of that kind.
+  template <class T>
+  const T* find(std::string_view name) const {
+    const Field* f = schema_->find(name);
+    const FieldPtr value = f ? at(*f) : FieldPtr();
+    T* const* found = f ? std::get_if<T*>(&value) : nullptr;
+    return found ? *found : nullptr;
+  }
+  template <class T>
+  T* find(std::string_view name) {  // the same, to write
+    return const_cast<T*>(std::as_const(*this).template find<T>(name));
+  }
   FieldPtr at(const Field& f) { return f.at(data_.get()); }                      // to read or write
   FieldPtr at(const Field& f) const { return f.at(data_.get()); }                // to read
   bool is_used(const Field& f) const { return !f.used || f.used(data_.get()); }  // has an effect
@@ -231,6 +262,41 @@ class ParamSet {
 
   const Schema* schema_;
   std::shared_ptr<void> data_;  // never shared
+};
+
+// Structs of settings, at most one of each type; one that was not set has its defaults. Compared by fields.
+class ParamSets {
+ public:
+  template <class P>
+  const P& get() const {  // to read
+    const ParamSet* found = find(schema_of<P>());
+    return found ? found->as<P>() : *static_cast<const P*>(schema_of<P>().defaults.get());
+  }
+  template <class P>
+  P& get() {  // to read or write
+    return of(schema_of<P>()).template as<P>();
+  }
+  template <class P>
+  ParamSets& set(P params) {  // from now on get<P>() returns it
+    get<P>() = std::move(params);
+    return *this;
+  }
+  template <class P>
+  bool has() const {  // whether it was set, or asked for to write
+    return find(schema_of<P>()) != nullptr;
+  }
+
+  FieldPtr at(const Schema& s, const Field& f) { return of(s).at(f); }  // to read or write
+  FieldPtr at(const Schema&, const Field&) const;                       // to read
+  bool is_used(const Schema&, const Field&) const;                      // has an effect
+  void reset(const Schema& s, const Field& f) { of(s).reset(f); }       // to its default
+  friend bool operator==(const ParamSets& a, const ParamSets& b);       // same values
+
+ private:
+  const ParamSet* find(const Schema&) const;
+  ParamSet& of(const Schema&);
+
+  std::vector<ParamSet> sets_;
 };
 
 // Gives a field of `to` the value that the field of that name has in `from`; false where there is none of its kind.

@@ -166,5 +166,39 @@ TEST(Schema, SizesAndChoicesInWords) {
   EXPECT_EQ(choice_text("k", std::span(names).first(1)), "k = \"a\"");
 }
 
+struct Width {
+  int64_t width = 3;
+  static void fields(auto&& f) { f("width", &Width::width, allow::range(1, 9), "of all"); }
+};
+struct Border {
+  double size = 1;
+  static void fields(auto&& f) { f("border", &Border::size, allow::at_least(0), "of it", is_wide, "width > 3"); }
+  static bool is_wide(const ParamSets& s) { return s.get<Width>().width > 3; }
+};
+
+TEST(ParamSets, HoldsOneOfEachType) {
+  ParamSets a, b;
+  const Schema &width = schema_of<Width>(), &border = schema_of<Border>();
+  const ParamSets& read = a;
+  EXPECT_EQ(read.get<Width>().width, 3);
+  EXPECT_FALSE(a.has<Width>());
+  EXPECT_FALSE(a.is_used(border, border.fields[0]));
+  EXPECT_EQ(value_text(read.at(width, width.fields[0]), {}), "3");
+  b.set(Width{3});  // the default, as good as never set
+  EXPECT_TRUE(b.has<Width>());
+  EXPECT_EQ(a, b);
+  a.set(Border{2}).get<Width>().width = 4;
+  EXPECT_NE(a, b);
+  EXPECT_NE(b, a);
+  EXPECT_EQ(value_text(read.at(width, width.fields[0]), {}), "4");
+  EXPECT_TRUE(a.is_used(border, border.fields[0]));
+  b = a;
+  b.get<Width>().width = 5;  // a copy of its own
+  EXPECT_EQ(read.get<Width>().width, 4);
+  EXPECT_EQ(read.get<Border>().size, 2);
+  a.reset(border, border.fields[0]);
+  EXPECT_EQ(read.get<Border>().size, 1);
+}
+
 }  // namespace
 }  // namespace lathe

@@ -22,7 +22,7 @@ struct TraceLabel {
 struct TraceSpan {
   int32_t lane = 0, label = 0;
   int64_t begin = 0, end = 0;  // ns, see now()
-  bool part = false;           // of the work that the label tells of: flops and bytes are those of all parts together
+  bool part = false;           // of the work that the label names: flops and bytes are those of all parts together
 };
 
 class Trace {

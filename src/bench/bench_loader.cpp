@@ -18,7 +18,7 @@ LoaderBench bench_loader(const Recipe& r, double seconds) {
   Executor& e = session->executor();
   data::Loader loader(*dataset.train, c.loader, loader_slots(e, 0, c.executor.slots - 2, true));
   LoaderBench out;
-  out.batch = c.schedule.batch;
+  out.batch = c.steps.batch;
   out.sample_bytes = data::sample_bytes(*dataset.train);
   loader.start(0);
 

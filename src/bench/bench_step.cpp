@@ -61,18 +61,6 @@ void fill_inputs(Executor& e, const Workload& w) {
 
 }  // namespace
 
-namespace {
-
-GateOptions workload_gate() { return {.at_gradient = true}; }  // as recipes without accumulation have it
-
-}  // namespace
-
-PassContext workload_context(const Target& target) {
-  PassContext context{target};
-  context.options.set(workload_gate());
-  return context;
-}
-
 const std::vector<Workload>& workloads() {
   static const std::vector<Workload> list{
       {"mlp",
@@ -132,7 +120,7 @@ const Workload& find_workload(std::string_view name) {
 
 StepBench bench_step(const Workload& w, const std::string& device_name, int threads, bool profile, int64_t budget) {
   SessionOptions options{.device = device_name, .threads = threads, .budget = budget, .seed = 1};
-  options.options.set(workload_gate());
+  options.options.set(GateOptions{});  // as recipes have it
   options.passes.verify = false;
   options.executor.snapshot = false;
   Session session(train_step(w.config, w.sample, w.batch), options);

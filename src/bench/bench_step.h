@@ -20,7 +20,6 @@ struct Workload {         // A step to measure.
   int steps = 0;          // per block
 };
 
-PassContext workload_context(const Target&);           // with which its passes run
 const std::vector<Workload>& workloads();              // the table
 const Workload& find_workload(std::string_view name);  // UserError listing the known ones
 

@@ -13,7 +13,7 @@ void expect_bounds(const StepConfig& config, const TensorType& sample, int64_t b
   const Target target = backend.target({0, 2});
   PipelineOptions unverified;
   unverified.verify = false;
-  const Graph g = run_pipeline(train_step(config, sample, batch), workload_context(target), unverified).graphs[0];
+  const Graph g = run_pipeline(train_step(config, sample, batch), {target}, unverified).graphs[0];
   const ProgramSet free = plan({g}, target, backend.kernels());
   const int64_t activations = free.programs[0].memory.of(MemoryClass::activations);
   struct Bound {

@@ -82,10 +82,10 @@ void add_step(CLI::App& bench) {
       return;
     }
     fmt::print(
-        "{}: {:.2f} ms per step, {:.1f} GFLOP/s ({:.0f} % of the measured GEMM peak), arena {:.1f} MiB, first "
+        "{}: {:.2f} ms per step, {:.1f} GFLOP/s ({:.0f} % of the measured GEMM peak), arena {}, first "
         "step begins at {:.2f} s and takes {:.2f} s\n",
-        o->workload, b.ms_per_step, b.gflops, b.percent_of_peak, static_cast<double>(b.arena_bytes) / (1 << 20),
-        b.start_to_step1_s, b.first_step_s);
+        o->workload, b.ms_per_step, b.gflops, b.percent_of_peak, format_bytes(b.arena_bytes), b.start_to_step1_s,
+        b.first_step_s);
     if (o->profile) print_profile(b);
   });
 }

@@ -75,15 +75,15 @@ void print_device(const Json& d) {
 
 void print_targets(bool json) {
   Json list = Json::array();
-  for (const EmbeddedTarget& e : embedded_targets()) {
-    const TargetFile t = load_target(std::string(e.name));
+  for (const EmbeddedDeviceSpec& e : embedded_device_specs()) {
+    const DeviceSpec t = load_device_spec(std::string(e.name));
     Json j{{"name", t.name},
            {"description", t.description},
            {"backend", t.backend},
            {"memory", t.memory},
            {"bandwidth_gbs", t.bandwidth / 1e9}};
     std::string peaks;
-    for (const TargetPeak& p : t.peaks) {
+    for (const DeviceSpecPeak& p : t.peaks) {
       j["peak_tflops"][p.type] = p.flops / 1e12;
       peaks += fmt::format(" {} {:g}", p.type, p.flops / 1e12);
     }

@@ -11,22 +11,6 @@ std::vector<std::string> with_device(std::vector<std::string> sets, const std::s
   return sets;
 }
 
-namespace {
-
-// --split, or a --set that names a set instead of a key.
-std::optional<data::Split> split_of(const std::string& option, std::vector<std::string>& sets) {
-  std::string name = option;
-  std::erase_if(sets, [&](const std::string& s) {
-    const bool set = s == "validation" || s == "test";
-    if (set) name = s;
-    return set;
-  });
-  if (name.empty()) return {};
-  return name == "test" ? data::Split::test : data::Split::validation;
-}
-
-}  // namespace
-
 void add_eval(CLI::App& app, int&) {
   struct Options {
     std::string run, device, split;
@@ -37,10 +21,8 @@ void add_eval(CLI::App& app, int&) {
   CLI::App* cmd =
       app.add_subcommand("eval", "Loss and metrics of a run's newest valid (or best) checkpoint on its test set");
   cmd->add_option("RUN", o->run, "Run directory")->required();
-  cmd->add_option(
-         "--split", o->split,
-         "Which set: test (default), or validation, which training held out (data.validation); --set validation "
-         "is the same")
+  cmd->add_option("--split", o->split,
+                  "Which set: test (default), or validation, which training held out (data.validation)")
       ->check(CLI::IsMember({"validation", "test"}));
   cmd->add_option("--set", o->sets, "Override a recipe key")->type_name("KEY=VALUE")->take_all()->expected(1);
   add_device_option(*cmd, o->device, "default: the run's");
@@ -51,15 +33,17 @@ void add_eval(CLI::App& app, int&) {
       "Example: lathe eval runs/fashion_mnist-20260101-120000 --json\n"
       "         lathe eval runs/mine --best --split validation");
   cmd->callback([o] {
-    std::vector<std::string> sets = o->sets;
-    const auto split = split_of(o->split, sets);
+    std::optional<data::Split> split;
+    if (!o->split.empty()) split = o->split == "test" ? data::Split::test : data::Split::validation;
     const EvalResult r =
-        evaluate(o->run, with_device(std::move(sets), o->device), o->best ? Which::best : Which::newest, split);
+        evaluate(o->run, with_device(o->sets, o->device), o->best ? Which::best : Which::newest, split);
+    if (!r.warning.empty()) fmt::print(stderr, "lathe: warning: {}\n", r.warning);
     if (o->json) {
       nlohmann::ordered_json j{{"set", data::to_string(r.split)}, {"loss", r.loss}};
       r.each([&](const char* name, double value) { j[name] = value; });
       j["samples"] = r.samples;
       j["seconds"] = r.seconds;
+      if (!r.warning.empty()) j["warnings"] = {r.warning};
       fmt::print("{}\n", j.dump(2));
     } else {
       const std::string set = data::to_string(r.split);

@@ -7,3 +7,9 @@ target_precompile_headers(${lib} PRIVATE <CLI/CLI.hpp> <nlohmann/json.hpp> <lath
 add_executable(lathe ${dir}/main.cpp)
 target_link_libraries(lathe PRIVATE ${lib})
 target_compile_options(lathe PRIVATE -O0 ${LATHE_WARNINGS})
+# What several folders instantiate (vectors of nodes, strings) is linked from the first object that has it. The glue's
+# copies, not optimised, must not be the ones that all passes run with: the other folders come first.
+get_property(planners GLOBAL PROPERTY LATHE_LIBRARIES)
+list(REMOVE_ITEM planners ${lib})
+list(TRANSFORM planners REPLACE "(.+)" "$<TARGET_FILE:\\1>")
+target_link_options(lathe PRIVATE LINKER:--whole-archive ${planners} LINKER:--no-whole-archive)

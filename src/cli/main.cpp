@@ -45,7 +45,7 @@ void check_command(const CLI::App& app, int argc, char** argv, int at) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{"Lathe trains deep networks: one native program, from a laptop to a cluster."};
+  CLI::App app{"Lathe trains deep networks: one native program, on the CPU or a card."};
   app.name("lathe");
   app.set_version_flag("--version", std::string("lathe ") + kVersion);
   app.require_subcommand(1);

@@ -39,11 +39,11 @@ void print_run(const Compiled& c, int64_t outside) {
   fmt::print("\nBuilt, optimised and planned in {:.0f} ms.\n\n", c.seconds * 1e3);
 }
 
-void print_target(const Compiled& c, const TargetFile& t) {
+void print_target(const Compiled& c, const DeviceSpec& t) {
   fmt::print("Target {}: {}, {} kernels, {} of memory, {:.0f} GB/s", t.name, t.description, t.backend,
              format_bytes(c.target.memory), t.bandwidth / 1e9);
   if (t.capability > 0) fmt::print(", compute capability {}.{}", t.capability / 10, t.capability % 10);
-  for (const TargetPeak& p : t.peaks) fmt::print(", {} {:.0f} TFLOP/s", p.type, p.flops / 1e12);
+  for (const DeviceSpecPeak& p : t.peaks) fmt::print(", {} {:.0f} TFLOP/s", p.type, p.flops / 1e12);
   fmt::print(
       "\nNo Program can be faster there (every launch at the peak of its type or the memory's bandwidth, whichever is "
       "slower):\n");
@@ -104,7 +104,7 @@ void add_plan(CLI::App& app, int&) {
       cmd->add_flag("--nodes", o->nodes, "List every launch: kernel, cost, bytes, candidates that declined and why");
   cmd->add_option("--disable-pass", o->disabled, "Leave out an optional pass; may be repeated");
   cmd->add_option("--target", o->target,
-                  "Plan for a card that need not be here: a name (`lathe devices --targets`) or a target file");
+                  "Plan for a card that need not be here: a name (`lathe devices --targets`) or a device spec");
   CLI::Option* memory = cmd->add_option("--device-memory", o->device_memory,
                                         "Plan as if the device had so much memory, for example 16GiB");
   CLI::Option* curve =
@@ -122,9 +122,9 @@ void add_plan(CLI::App& app, int&) {
     options.passes.disabled = o->disabled;
     if (!o->target.empty() && !o->recipe.device.empty())
       throw UserError("--target: a target says itself which kernels it takes; leave out --device", Exit::usage);
-    if (!o->target.empty()) options.target = load_target(o->target);
+    if (!o->target.empty()) options.spec = load_device_spec(o->target);
     if (!o->device_memory.empty()) options.device_memory = parse_size_option("--device-memory", o->device_memory);
-    if (!options.target) warn_if_absent(r);
+    if (!options.spec) warn_if_absent(r);
     if (o->curve && r.memory.budget.bytes > 0)
       throw UserError("memory.budget: --curve tries all budgets that can be met; leave it out", Exit::usage);
     if (o->curve) return print_curve(r, options, o->svg.empty() ? r.name + "_curve.svg" : o->svg, o->json);
@@ -144,16 +144,15 @@ void add_plan(CLI::App& app, int&) {
                   {"outside", outside}};
       if (c.has("eval")) j["eval_batch"] = c.eval_batch;
       j["plan_seconds"] = c.seconds;
-      if (options.target) {
-        j["target"] = {
-            {"name", options.target->name}, {"backend", options.target->backend}, {"memory", c.target.memory}};
-        for (const Program& p : c.set.programs) j["least_seconds"][p.name] = least_seconds(p, *options.target);
+      if (options.spec) {
+        j["target"] = {{"name", options.spec->name}, {"backend", options.spec->backend}, {"memory", c.target.memory}};
+        for (const Program& p : c.set.programs) j["least_seconds"][p.name] = least_seconds(p, *options.spec);
       }
       fmt::print("{}\n", j.dump(2));
       return;
     }
     print_run(c, outside);
-    if (options.target) print_target(c, *options.target);
+    if (options.spec) print_target(c, *options.spec);
     fmt::print("{}", o->nodes ? certificate(c.set) : memory_table(c.set));
   });
 }

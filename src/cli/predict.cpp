@@ -1,4 +1,4 @@
-// lathe predict: classes, values or pictures of samples, or a text that a model goes on with.
+// lathe predict: classes, values or pictures of samples, or a text that a model continues.
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
@@ -46,7 +46,7 @@ void write_texts(const PredictOptions& o) {
   for (const std::string& input : o.inputs)
     if (input.starts_with("test:") || input.starts_with("validation:"))
       throw UserError(
-          fmt::format("{}: {} writes text: expected --prompt TEXT, or a text file to go on from", input, o.run),
+          fmt::format("{}: {} writes text: expected --prompt TEXT, or a text file to continue", input, o.run),
           Exit::usage);
   std::vector<Prompt> prompts;
   if (o.prompt) prompts.push_back({"--prompt", *o.prompt});
@@ -158,15 +158,15 @@ void predict_samples(const PredictOptions& o) {
   refuse(o.top_k.has_value(), "--top-k");
   refuse(o.top_p.has_value(), "--top-p");
   refuse(o.seed.has_value(), "--seed");
-  const std::string target = load_run_recipe(o.run, o.all_sets()).data.target;
-  const bool pixels = target == "mask" || target == "image";
+  const data::LabelKind target = label_kind_of(load_run_recipe(o.run, o.all_sets()));
+  const bool pixels = target == data::LabelKind::mask || target == data::LabelKind::image;
   if (!o.out.empty() && !pixels)
     throw UserError(fmt::format("--out: {} predicts no pictures; it is for data.target = \"mask\" or \"image\"", o.run),
                     Exit::usage);
   const std::vector<Prediction> all = predict(o.run, o.inputs, o.all_sets(), {}, o.which());
   const std::string folder = o.out.empty() ? o.run + "/predictions" : o.out;
   if (pixels) io::make_folder(folder);
-  PictureNames names(target);
+  PictureNames names{std::string(name_of(target))};
   size_t width = 0;
   for (const Prediction& p : all) width = std::max(width, p.input.size());
   Json list = Json::array();
@@ -189,18 +189,18 @@ void predict_samples(const PredictOptions& o) {
 void add_predict(CLI::App& app, int&) {
   auto o = std::make_shared<PredictOptions>();
   CLI::App* cmd =
-      app.add_subcommand("predict", "Classes, values or pictures of samples, or a text that the model goes on with");
+      app.add_subcommand("predict", "Classes, values or pictures of samples, or a text that the model continues");
   cmd->add_option("RUN", o->run, "Run directory")->required();
   cmd->add_option(
       "INPUT", o->inputs,
       "PNG, PGM or PPM image, IDX, .npy or .npz file of samples; csv or tsv file where the run's data are one, "
       "with or without the column to predict; test:N or test:A-B (of the run's test set; validation:N of its "
       "validation set); text models: a "
-      "text file to go on from");
+      "text file to continue");
   cmd->add_option("--out", o->out,
                   "Masks and images: folder for the pictures, one PNG file per sample; default: RUN/predictions")
       ->type_name("DIR");
-  cmd->add_option("--prompt", o->prompt, "Text models: the text to go on from; the answer is shown as it is written")
+  cmd->add_option("--prompt", o->prompt, "Text models: the text to continue; the answer is shown as it is written")
       ->type_name("TEXT");
   cmd->add_option("--tokens", o->tokens, "Text models: bytes to write; default: 500 after --prompt, 64 after a file")
       ->check(whole_number(1, 1 << 20));

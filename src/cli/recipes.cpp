@@ -7,7 +7,7 @@ namespace lathe::cli {
 void add_recipes(CLI::App& app, int&) {
   struct Options {
     std::string show;
-    bool keys = false, layers = false, json = false;
+    bool keys = false, families = false, layers = false, json = false;
   };
   auto o = std::make_shared<Options>();
   CLI::App* cmd = app.add_subcommand("recipes", "List the built-in recipes, show one, or explain the keys");
@@ -17,7 +17,15 @@ void add_recipes(CLI::App& app, int&) {
   auto* layers = cmd->add_flag("--layers", o->layers, "The layers of [[model.layers]] and their keys, as Markdown")
                      ->excludes(name)
                      ->excludes(keys);
-  cmd->add_flag("--json", o->json, "Print the list as JSON")->excludes(name)->excludes(keys)->excludes(layers);
+  auto* families = cmd->add_flag("--families", o->families, "The families of networks and their keys, as Markdown")
+                       ->excludes(name)
+                       ->excludes(keys)
+                       ->excludes(layers);
+  cmd->add_flag("--json", o->json, "Print the list as JSON")
+      ->excludes(name)
+      ->excludes(keys)
+      ->excludes(layers)
+      ->excludes(families);
   cmd->footer("Example: lathe recipes fashion_mnist > mine.toml && lathe train mine.toml");
   cmd->callback([o] {
     if (o->keys) {
@@ -26,6 +34,10 @@ void add_recipes(CLI::App& app, int&) {
     }
     if (o->layers) {
       fmt::print("{}", layer_reference());
+      return;
+    }
+    if (o->families) {
+      fmt::print("{}", family_reference());
       return;
     }
     if (!o->show.empty()) {

@@ -24,7 +24,7 @@ Json run_json(const RunInfo& r) {
   j["skipped"] = r.skipped;
   j["seconds"] = number(r.seconds);
   j["timed_from_step"] = r.timed_from;
-  if (r.foreign) j["model_of_a_program"] = true;
+  if (is_foreign(r.recipe)) j["model_of_a_program"] = true;
   // Of the validation set; of the test set nothing is chosen, so the last value stands.
   j["best"] = j["test"] = Json::object();
   for (const auto& [name, line] : r.curves) {
@@ -102,7 +102,8 @@ void add_runs(CLI::App& app, int&) {
   cmd->footer(
       "Example: lathe runs\n"
       "         lathe runs runs/a runs/b --curves compared.html\n"
-      "States: running, finished, stopped (by a signal, with a checkpoint), failed (an error, or killed), unreadable.\n"
+      "States: running, finished, stopped (by a signal: go on with --resume), failed (an error, or killed), "
+      "unreadable.\n"
       "Runs that are named one by one are compared: the keys of their recipes that differ are listed.");
   cmd->callback([o] {
     std::vector<RunInfo> runs;

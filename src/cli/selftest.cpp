@@ -116,7 +116,7 @@ Json train_twins(const DeviceName& device) {
 }
 
 // Almost all of the time of an OpenCL device is its compiler's, which takes one kernel at a time in a process: there
-// the training of the twins goes on beside the ops, in a process of its own. To be made before a device is opened.
+// the training of the twins continues beside the ops, in a process of its own. To be made before a device is opened.
 class TwinsTraining {
  public:
   explicit TwinsTraining(const DeviceName& device) : device_(device) {

@@ -56,13 +56,13 @@ void print_table(const TrainResult& r) {
   if (r.skipped > 0)
     row("refused steps", fmt::format("{} of {}: loss or gradients were not finite, and the weights stayed as they were",
                                      r.skipped, r.steps));
-  if (!r.unchanged) {
+  if (!r.unchanged && r.steps > 0) {
     row("loss of the last batch", loss_text(r.loss));
     row("samples/s", fmt::format("{:.0f}", r.samples_per_second));
     row("training time", format_seconds(r.total_seconds) + about_parts(r));
     row("waited for data", format_seconds(r.wait_seconds));
   }
-  if (r.peak_flops > 0 && !r.unchanged)
+  if (r.peak_flops > 0 && !r.unchanged && r.steps > 0)
     row("compute", fmt::format("{:.1f} GFLOP/s, {:.0f} % of the measured GEMM peak ({:.0f})", r.flops_per_second / 1e9,
                                100 * r.flops_per_second / r.peak_flops, r.peak_flops / 1e9));
   row("memory predicted", fmt::format("{} ({} bytes)", format_bytes(r.memory.total()), r.memory.total()));
@@ -81,6 +81,14 @@ void report_run(const std::string& run, const Compiled* plan, bool silent) {
     fmt::print(stderr, "lathe: warning: no report.html: {}\n", e.what());
   }
 }
+
+// Without progress, what is wrong is said all the same.
+class Warnings final : public ProgressSink {
+ public:
+  void note(std::string_view text) override {
+    if (text.starts_with("warning: ")) fmt::print(stderr, "lathe: {}\n", text);
+  }
+};
 
 void print_lr_find(const LrFind& f, bool json) {
   const auto number = [](const std::optional<double>& v) {
@@ -140,11 +148,10 @@ void add_train(CLI::App& app, int& exit) {
       ->needs(profile);
   cmd->add_option("--disable-pass", o->disabled, "Leave out an optional pass, e.g. fuse; may be repeated");
   cmd->add_flag("--json", o->json, "Print the result as JSON, and nothing else, on standard output");
-  cmd->add_flag("-q,--quiet", o->quiet, "No progress, no report.html");
+  cmd->add_flag("-q,--quiet", o->quiet, "No progress, no report.html; warnings go to the standard error");
   cmd->footer(
       "Example: lathe train fashion_mnist --set train.epochs=2 --set seed=7 --out runs/mine\n"
-      "Exit codes: 0 done, 75 stopped by a signal with a checkpoint (requeue with --resume), 65 bad data or "
-      "non-finite\n"
+      "Exit codes: 0 done, 75 stopped by a signal: go on with --resume, 65 bad data or non-finite\n"
       "loss, 66 missing input, 71 no such device, device lost or not enough memory, 73/74 cannot write, 78 bad recipe, "
       "64 usage, 70 bug.");
   cmd->callback([o, &exit] {
@@ -152,10 +159,11 @@ void add_train(CLI::App& app, int& exit) {
     t.out = o->out;
     t.resume = o->resume;
     TerminalProgress progress(stdout);
-    if (!o->quiet && !o->json) t.progress = &progress;
+    Warnings warnings;
+    t.progress = o->quiet || o->json ? static_cast<ProgressSink*>(&warnings) : &progress;
     t.measure_peak = !o->quiet;
     t.compile.passes.disabled = o->disabled;
-    // A resumed run without a recipe goes on with its own.
+    // A resumed run without a recipe continues with its own.
     const bool own =
         o->resume && o->recipe.recipe.empty() && !t.out.empty() && fs::exists(fs::path(t.out) / "recipe.toml");
     const Recipe r = own ? load_run_recipe(t.out, o->recipe.all_sets()) : o->recipe.load();
@@ -173,12 +181,20 @@ void add_train(CLI::App& app, int& exit) {
     std::optional<StepProfile> trace;
     if (o->profile) trace.emplace(r, t.out + "/trace.json", o->profile_steps);
     t.on_step = [&](int64_t, Executor& e) {
+      signals.drop_file();
       signals.set_meaning("stopped after the last step: the checkpoint is written, --resume shows the result");
       if (trace) trace->after_step(e);
     };
     std::string out = t.out;
-    t.on_start = [&](const std::string& chosen) {
+    t.on_start = [&](const std::string& chosen, int64_t step) {
       out = chosen;
+      TrainResult stopped;
+      stopped.preempted = true;
+      stopped.steps = step;
+      stopped.loss = stopped.eval_loss = stopped.accuracy = std::nan("");
+      stopped.out = out;
+      stopped.device = r.device.name;
+      signals.set_file(out + "/summary.json", summary_json(stopped));
       if (trace) trace->write_to(out + "/trace.json");
     };
     std::optional<Compiled> plan;  // of a run that did not come to its end

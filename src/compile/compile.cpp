@@ -8,35 +8,35 @@
 #include "base/stopwatch.h"
 #include "nn/step/loss.h"
 #include "passes/techniques/accumulate.h"
-#include "passes/techniques/average.h"
-#include "passes/techniques/clip_norm.h"
-#include "passes/techniques/clip_value.h"
-#include "passes/techniques/gate.h"
-#include "passes/techniques/lookahead.h"
-#include "passes/techniques/loss_scale.h"
-#include "passes/techniques/sam.h"
 #include "plan/arena.h"
 #include "plan/plan.h"
 #include "recipe/recipe_errors.h"
 #include "recipe/recipe_keys.h"
 
 namespace lathe {
+namespace {
 
-int64_t TrainSchedule::batches_in(int64_t step) const { return std::min(accumulate, batches - first_batch(step)); }
+// Names of the Programs of evaluation.
+constexpr const char *kEval = "eval", *kEvalTail = "eval_tail", *kValidationTail = "validation_tail";
+bool is_evaluation(const Graph& g) { return g.name == kEval || g.name == kEvalTail || g.name == kValidationTail; }
 
-int64_t TrainSchedule::samples_in(int64_t step) const {
+}  // namespace
+
+int64_t TrainingSteps::batches_in(int64_t step) const { return std::min(accumulate, batches - first_batch(step)); }
+
+int64_t TrainingSteps::samples_in(int64_t step) const {
   const int64_t first = first_batch(step) * batch;
   return std::min(samples - first, batches_in(step) * batch);
 }
 
-TrainSchedule train_schedule(const Recipe& r, int64_t samples) {
-  TrainSchedule s;
+TrainingSteps training_steps(const Recipe& r, int64_t samples) {
+  TrainingSteps s;
   if (r.train.batch_size > samples)
     throw_recipe_error(
         r, {"train.batch_size", "data.train_samples"},
         fmt::format("expected at most {} (the number of training samples), got {}", samples, r.train.batch_size));
   s.batch = r.train.batch_size;
-  s.accumulate = r.train.accumulate;
+  s.accumulate = r.passes.get<AccumulateOptions>().batches;
   s.samples = samples;
   s.batches = ceil_div(samples, s.batch);
   s.steps_per_epoch = ceil_div(s.batches, s.accumulate);
@@ -56,21 +56,7 @@ StepConfig step_config(const Recipe& r, const DataSpec& data) {
   return c;
 }
 
-PassContext pass_context(const Recipe& r, const Target& target) {
-  PassContext context{target, parse_dtype(r.train.precision).value()};
-  PassOptions& o = context.options;
-  const bool f16 = context.precision == DType::f16;
-  o.set(SamOptions{r.train.sam});
-  o.set(AccumulateOptions{r.train.accumulate});
-  o.set(ClipValueOptions{r.train.clip_value});
-  o.set(LookaheadOptions{r.optimizer.lookahead});
-  o.set(ClipNormOptions{r.train.clip_norm});
-  const bool may_update_early = r.train.clip_norm == 0 && r.train.accumulate == 1 && r.train.on_nan == "stop" && !f16;
-  o.set(GateOptions{r.train.update == "at_gradient" || (r.train.update == "auto" && may_update_early)});
-  if (f16) o.set(LossScaleOptions{r.train.loss_scale, r.train.loss_scale_growth});
-  o.set(AverageOptions{r.train.ema > 0 || r.train.swa_from > 0});
-  return context;
-}
+PassContext pass_context(const Recipe& r, const Target& target) { return {target, r.passes}; }
 
 data::LoaderConfig loader_config(const Recipe& r) {
   data::LoaderConfig l;
@@ -88,7 +74,7 @@ int64_t eval_batch_of(const Recipe& r, const DataSpec& data) {
 
 const char* eval_tail_of(const DataSpec& data, data::Split split, int64_t batch) {
   const bool own = split == data::Split::validation && data.validation % batch != data.test % batch;
-  return own ? "validation_tail" : "eval_tail";
+  return own ? kValidationTail : kEvalTail;
 }
 
 int64_t Compiled::parameters() const {
@@ -100,7 +86,7 @@ int64_t Compiled::parameters() const {
 
 RunMemory Compiled::memory() const {
   RunMemory m = run_memory(set, target, executor);
-  if (schedule.batch > 0) m.loader = data::loader_scratch_bytes(loader, data.sample);
+  if (steps.batch > 0) m.loader = data::loader_scratch_bytes(loader, data.sample);
   m.data = data.resident_bytes;
   return m;
 }
@@ -133,24 +119,24 @@ StepSet build_steps(const Recipe& r, const DataSpec& data, const CompileOptions&
   if (takes_tokens(r) != (data.sample.dtype == DType::i32))
     throw_recipe_error(r, {"model.family", "data.source"},
                        fmt::format("\"{}\" takes {}, data.source \"{}\" gives {}", c.model.family,
-                                   takes_tokens(r) ? "tokens" : "images", r.data.source, to_string(data.sample)));
+                                   takes_tokens(r) ? "tokens" : "images", r.data.source.name, to_string(data.sample)));
   check_groups(r, c, data.sample);
   StepSet set;
   const auto add = [&](StepSet s, const char* name) {
     s.graphs[0].name = name;
-    join(set, std::move(s));
+    merge(set, std::move(s));
   };
   if (o.train) {
-    const TrainSchedule s = train_schedule(r, data.train);
+    const TrainingSteps s = training_steps(r, data.train);
     add(train_step(c, data.sample, s.batch), "train");
     if (const int64_t tail = s.samples % s.batch; tail > 0) add(train_step(c, data.sample, tail), "train_tail");
   }
   if (o.eval && eval_batch_of(r, data) > 0) {
     const int64_t batch = eval_batch_of(r, data);
-    add(eval_step(c, data.sample, batch), "eval");
-    if (data.test % batch > 0) add(eval_step(c, data.sample, data.test % batch), "eval_tail");
+    add(eval_step(c, data.sample, batch), kEval);
+    if (data.test % batch > 0) add(eval_step(c, data.sample, data.test % batch), kEvalTail);
     if (const int64_t tail = data.validation % batch; tail > 0 && tail != data.test % batch)
-      add(eval_step(c, data.sample, tail), "validation_tail");
+      add(eval_step(c, data.sample, tail), kValidationTail);
   }
   if (o.predict > 0) add(predict_step(c, data.sample, o.predict), "predict");
   return set;
@@ -182,8 +168,6 @@ void check_fits(const Compiled& c, int64_t free_memory) {
                     c.recipe.device.name, free_memory, c.target.memory, device_bytes(c.target, m), m.arena,
                     device_bytes(c.target, m) - m.arena));
 }
-
-bool is_evaluation(const Graph& g) { return g.name == "eval" || g.name == "eval_tail" || g.name == "validation_tail"; }
 
 // The same graphs, but evaluation in batches of `samples`.
 std::vector<Graph> with_eval_batch(const Compiled& c, std::vector<Graph> graphs, const CompileOptions& o,
@@ -243,7 +227,7 @@ void fit_budget(Compiled& c, std::vector<Graph> graphs, const Target& roomy, con
 
 Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileOptions& o) {
   const DeviceName device = parse_device_name(r.device.name);
-  const Backend& backend = find_backend(o.target ? o.target->backend : device.backend);
+  const Backend& backend = find_backend(o.spec ? o.spec->backend : device.backend);
   Compiled out;
   out.recipe = r;
   if (r.device.name == "auto") {
@@ -252,13 +236,12 @@ Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileO
   }
   out.data = data;
   out.config = step_config(r, data);
-  out.target =
-      o.target ? planned_target(*o.target) : backend.target({device.index, static_cast<int>(r.device.threads)});
+  out.target = o.spec ? target_of_spec(*o.spec) : backend.target({device.index, static_cast<int>(r.device.threads)});
   if (o.device_memory > 0) out.target.memory = o.device_memory;
   out.target.largest_allocation = std::min(out.target.largest_allocation, out.target.memory);
   // A driver that must be started to be asked is no part of planning.
   const Stopwatch start;
-  if (o.train) out.schedule = train_schedule(r, data.train);
+  if (o.train) out.steps = training_steps(r, data.train);
   // One more slot than batches prepared ahead: the one that is being computed with; two for evaluation.
   out.executor.slots = static_cast<int>(r.data.prefetch) + 1 + 2;
   out.executor.snapshot = o.train;
@@ -282,7 +265,7 @@ Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileO
   const int64_t budget = r.memory.budget.bytes;
   Target roomy = out.target;
   if (budget > 0) roomy.memory = Target().memory;
-  out.set = plan(graphs, roomy, backend.kernels());
+  out.set = plan(budget > 0 ? graphs : std::move(graphs), roomy, backend.kernels());
   if (budget > 0 && out.memory().total() > budget) fit_budget(out, std::move(graphs), roomy, backend, o);
   check_fits(out, o.free_memory);
   out.seconds = start.seconds();
@@ -327,11 +310,11 @@ std::string fitting_batch(const Recipe& r, const DataSpec& data, const CompileOp
   if (fits == 0)
     return last == why || last.empty() ? "no batch is small enough"
                                        : fmt::format("no batch is small enough: with train.batch_size = 1, {}", last);
-  const int64_t parts = ceil_div(batch, fits);
+  const int64_t parts = ceil_div(batch, fits), accumulate = r.passes.get<AccumulateOptions>().batches;
   std::string text = fmt::format("train.batch_size = {0} fits (with train.eval_batch of at most {0})", fits);
   if (batch % parts == 0)
     text += fmt::format("; train.batch_size = {} with train.accumulate = {} keeps {} samples in a step", batch / parts,
-                        checked_mul(r.train.accumulate, parts, "train.accumulate"), batch * r.train.accumulate);
+                        checked_mul(accumulate, parts, "train.accumulate"), batch * accumulate);
   return text;
 }
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "compile/targets.h"
+#include "compile/device_spec.h"
 #include "data/loader.h"
 #include "nn/step/step.h"
 #include "passes/pass.h"
@@ -16,7 +16,7 @@
 namespace lathe {
 
 // Which optimizer steps there are and what each consists of: pure functions of the recipe and the sample count.
-struct TrainSchedule {
+struct TrainingSteps {
   int64_t batch = 0;            // samples per (micro-)batch
   int64_t accumulate = 1;       // micro-batches per step
   int64_t samples = 0;          // per epoch
@@ -30,17 +30,17 @@ struct TrainSchedule {
   int64_t samples_in(int64_t step) const;                                                  // of this step
 };
 
-TrainSchedule train_schedule(const Recipe&, int64_t samples);  // UserError where a batch is larger than the data
+TrainingSteps training_steps(const Recipe&, int64_t samples);  // UserError where a batch is larger than the data
 
 // Runs that a device of its own may have in its queue while training: enough that it never waits for the host, few
-// enough that a signal or a bad step is heard of soon.
+// enough that a signal or a bad step is noticed soon.
 inline constexpr int kRunsAhead = 8;
 
 struct Compiled {             // A recipe, planned.
   Recipe recipe;              // "auto" is resolved: the device that was chosen
   DataSpec data;              // that it was planned for
   StepConfig config;          // of the steps' graphs
-  TrainSchedule schedule;     // of training
+  TrainingSteps steps;        // of training
   StateTable state;           // of all Programs
   ProgramSet set;             // train, train_tail, eval, ...
   Target target;              // that it was planned for
@@ -57,20 +57,20 @@ struct Compiled {             // A recipe, planned.
   bool has(std::string_view name) const { return set.find(name) != nullptr; }
 };
 
-struct CompileOptions {              // What compile makes.
-  PipelineOptions passes;            // left out, added, watched
-  bool train = true;                 // the Programs of training
-  bool eval = true;                  // the Programs of evaluation
-  int64_t predict = 0;               // batch of the prediction Program; 0: none
-  std::optional<TargetFile> target;  // plan for this card instead of the recipe's device
-  int64_t device_memory = 0;         // plan as if the device had so many bytes; 0: what it has
-  bool recompute = true;             // where memory.budget asks for it
-  int64_t free_memory = 0;           // bytes that others have left of it: more is refused; 0: not known
+struct CompileOptions {            // What compile makes.
+  PipelineOptions passes;          // left out, added, watched
+  bool train = true;               // the Programs of training
+  bool eval = true;                // the Programs of evaluation
+  int64_t predict = 0;             // batch of the prediction Program; 0: none
+  std::optional<DeviceSpec> spec;  // plan for this card instead of the recipe's device
+  int64_t device_memory = 0;       // plan as if the device had so many bytes; 0: what it has
+  bool recompute = true;           // where memory.budget asks for it
+  int64_t free_memory = 0;         // bytes that others have left of it: more is refused; 0: not known
 };
 
 data::LoaderConfig loader_config(const Recipe&);         // of training
 StepConfig step_config(const Recipe&, const DataSpec&);  // what the graphs are built from
-// What passes know: precision and the options of techniques are the recipe's.
+// What passes know: their options are the recipe's.
 PassContext pass_context(const Recipe&, const Target&);
 // The graphs as nn builds them, before all passes: "train", "train_tail", "eval", "eval_tail", "predict", as far as the
 // recipe and the options want them.

@@ -1,3 +1,3 @@
 # targets/*.toml become a generated source.
 include(${CMAKE_SOURCE_DIR}/cmake/embed_toml.cmake)
-lathe_embed_toml(targets compile/targets.h EmbeddedTarget embedded_targets)
+lathe_embed_toml(targets compile/device_spec.h EmbeddedDeviceSpec embedded_device_specs)

@@ -8,7 +8,7 @@
 
 namespace lathe {
 
-int64_t resident_now();   // bytes; 0 where the system does not tell
+int64_t resident_now();   // bytes; 0 where the system does not say
 int64_t resident_peak();  // of the process so far
 
 // What will be outside of c.memory(). `held` are bytes of c.memory() that are already resident. Call it after compile

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -27,11 +28,11 @@ StepSet line_steps(int64_t batch, int64_t width, const char* optimizer = "adam")
     const Value out = linear(net, "last", relu(linear(net, "first", x, width)), 1);
     const Value loss = reduce_mean(square(out - y), {0, 1});
     if (train) {
-      join(all, train_set(net, loss, {.name = optimizer}));
+      merge(all, train_set(net, loss, {.name = optimizer}));
     } else {
       b.output(loss, OutputKind::metric, "loss");
       b.output(out, OutputKind::result, "out");
-      join(all, finish_set(net));
+      merge(all, finish_set(net));
     }
   }
   return all;
@@ -105,7 +106,7 @@ TEST(Session, ReplansWithItsState) {
   s.run("train");
   EXPECT_TRUE(std::isfinite(s.metric("loss")));
   // A technique that adds state, and an optimizer that takes some away.
-  r = s.replan(line_steps(4, 8, "sgd"), {.options = PassOptions().set(AverageOptions{true}), .seed = 9});
+  r = s.replan(line_steps(4, 8, "sgd"), {.options = PassOptions().set(AverageOptions{0.9}), .seed = 9});
   EXPECT_EQ(r.fresh.size(), 4u);
   EXPECT_EQ(r.dropped.size(), 9u);  // two moments of each, and the count
   EXPECT_EQ(r.carried.size(), 4u);
@@ -119,6 +120,62 @@ TEST(Session, ReplansWithItsState) {
   EXPECT_THROW(s.replan(line_steps(4, 5), {.budget = 64}), UserError);
   EXPECT_EQ(s.read("last.bias"), before);
   feed_line(s, 4, 0);
+  s.run("train");
+}
+
+// A row that is like another begins as a copy of it, whenever it comes.
+TEST(Session, CopiesBeginAsWhatTheyCopy) {
+  const SessionOptions averaged{.options = PassOptions().set(AverageOptions{0.9}), .seed = 9};
+  Session s(line_steps(4, 4), {.seed = 1}), fresh(line_steps(4, 4), averaged);
+  EXPECT_EQ(fresh.read("average.first.weight"), fresh.read("first.weight"));
+  for (int i = 0; i < 3; ++i) {
+    feed_line(s, 4, i);
+    s.run("train");
+  }
+  s.replan(line_steps(4, 4), averaged);
+  EXPECT_EQ(s.read("average.first.weight"), s.read("first.weight"));
+  EXPECT_NE(s.read("first.weight"), fresh.read("first.weight"));
+  const std::vector<float> average = s.read("average.last.bias");
+  s.write("last.bias", std::vector<float>{7});
+  s.replan(line_steps(8, 4), averaged);  // it is carried now, not copied again
+  EXPECT_EQ(s.read("average.last.bias"), average);
+}
+
+TEST(Session, ReplanKeepsFeedsThatFit) {
+  Session s(line_steps(4, 4));
+  feed_line(s, 4, 0);
+  s.replan(line_steps(4, 5), {});
+  s.run("train");  // x, y and lr
+  const double loss = s.metric("loss");
+  s.replan(line_steps(8, 5), {});
+  EXPECT_THROW(s.run("train"), UserError);  // x has another size now
+  s.replan(line_steps(4, 5), {});
+  EXPECT_THROW(s.run("train"), UserError);  // and was given up then
+  feed_line(s, 4, 1);                       // without lr
+  s.run("train");
+  EXPECT_NE(s.metric("loss"), loss);
+}
+
+// What fails after the plan, too.
+TEST(Session, AFailedReplanLeavesTheSessionAsItWas) {
+  Session s(line_steps(4, 4), {.seed = 3});
+  feed_line(s, 4, 0);
+  s.run("train");
+  const std::vector<float> weights = s.read("first.weight");
+  StepSet counts = line_steps(4, 4);
+  Builder b("count");
+  const Value k = b.input({DType::i32, {}}, InputKind::buffer, "k");
+  b.update(k, k + k);
+  StepSet more;
+  more.state.add({"k", {DType::i32, {}}, InputKind::buffer, Init::constant(1), {}});
+  more.graphs.push_back(b.finish());
+  merge(counts, more);
+  EXPECT_THROW(Session(counts, {}), UserError);
+  EXPECT_THROW(s.replan(counts, {}), UserError);
+  EXPECT_THROW(s.replan(line_steps(4, 4), {.executor = {.slots = 0}}), UserError);
+  EXPECT_THROW(s.replan(line_steps(4, 4), {.threads = 1'000'000}), UserError);
+  EXPECT_FALSE(s.has("count"));
+  EXPECT_EQ(s.read("first.weight"), weights);
   s.run("train");
 }
 
@@ -139,6 +196,9 @@ TEST(Session, RefusesWhatItWasNotMadeFor) {
   EXPECT_NE(error([&] { s.feed("x", std::vector<float>(5)); }).find("got 20 bytes"), std::string::npos);
   EXPECT_NE(error([&] { s.feed("x", std::vector<int32_t>(12)); }).find("got elements of i32"), std::string::npos);
   EXPECT_NE(error([&] { s.read("optimizer.step"); }).find("it is i32"), std::string::npos);
+  EXPECT_NE(error([&] { s.write("optimizer.step", std::vector<float>(1)); }).find("it is i32"), std::string::npos);
+  s.write("optimizer.step", std::vector<int32_t>{5});
+  EXPECT_EQ(s.read<int32_t>("optimizer.step"), std::vector<int32_t>{5});
   EXPECT_NE(error([&] { s.write("first.bias", std::vector<float>(3)); }).find("got 3 numbers"), std::string::npos);
 }
 
@@ -149,7 +209,7 @@ TEST(Session, TwoOptimizersKeepTheirCounts) {
     Builder b(who);
     Net net(b, Mode::train);
     const Value w = net.param(std::string(who) + ".w", {4}, Init::constant(1));
-    join(set, train_set(net, sum_all(square(w)), {.name = "adam"}, {.scope = who}));
+    merge(set, train_set(net, sum_all(square(w)), {.name = "adam"}, {.scope = who}));
   }
   Session s(std::move(set));
   s.feed("lr", 0.1);

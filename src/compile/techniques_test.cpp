@@ -1,6 +1,7 @@
 // Techniques at work, each against a formula of its own, with every optimizer where that matters.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -11,14 +12,8 @@
 #include "ops/grad.h"
 #include "ops/gradient.h"
 #include "ops/reduce.h"
-#include "passes/techniques/accumulate.h"
-#include "passes/techniques/average.h"
-#include "passes/techniques/clip_norm.h"
-#include "passes/techniques/clip_value.h"
-#include "passes/techniques/gate.h"
-#include "passes/techniques/lookahead.h"
-#include "passes/techniques/loss_scale.h"
-#include "passes/techniques/sam.h"
+#include "passes/precision.h"
+#include "passes/techniques/table.h"
 
 namespace lathe {
 namespace {
@@ -26,46 +21,17 @@ namespace {
 using Doubles = std::vector<double>;
 constexpr double kLr = 0.1;
 
-// Two parameters, u and v of three elements each, whose gradients are the batch inputs gu and gv: the loss is u gu + v
-// gv, and `square` adds half of the squares of both. A buffer holds the last gu[0].
+// Two parameters, u and v of `shape` each, whose gradients are the batch inputs gu and gv: the loss is u gu + v gv, and
+// `square` adds half of the squares of both, with dropout on them. A buffer holds the last gu[0]. Training has two
+// graphs, "train" and "train_tail", which differ in their names alone: techniques treat both.
 struct Bench {
-  explicit Bench(const PassOptions& options, const OptimizerConfig& config = {.name = "sgd"}, double square = 0) {
+  explicit Bench(const PassOptions& options, const OptimizerConfig& config = {.name = "sgd"}, double square = 0,
+                 double rate = 0, const Shape& shape = {3}) {
     StepSet set;
-    {
-      Builder b("train");
-      const TensorType type{DType::f32, {3}};
-      std::vector<StateSpec> specs;
-      Values params, given;
-      for (const char* name : {"u", "v"}) {
-        StateSpec s{name, type, InputKind::param, Init::constant(1), {}};
-        s.gated = true;
-        specs.push_back(s);
-        set.state.add(s);
-        params.push_back(b.input(type, InputKind::param, name));
-        given.push_back(b.input(type, InputKind::batch, std::string("g") + name));
-      }
-      StateSpec last{"last", type, InputKind::buffer, Init::constant(0), {}};
-      last.gated = true;
-      set.state.add(last);
-      const Value buffer = b.input(type, InputKind::buffer, "last");
-      Value loss = sum_all(params[0] * given[0]) + sum_all(params[1] * given[1]);
-      if (square > 0)
-        loss = loss + (sum_all(lathe::square(params[0])) + sum_all(lathe::square(params[1]))) * (square / 2);
-      Values g = grad(loss, params);
-      const Origin origin(b, "update", Role::update);
-      for (size_t i = 0; i < 2; ++i) g[i] = gradient(g[i], specs[i].name);
-      const Value lr = b.input({DType::f32, {}}, InputKind::step, "lr");
-      Optimizer o(b, config, specs);
-      for (size_t i = 0; i < 2; ++i) o.update(i, params[i], g[i], lr);
-      o.finish();
-      for (const StateSpec& s : o.specs()) set.state.add(s);
-      b.set_role(Role::model);
-      b.update(buffer, given[0] * 1.0);
-      b.output(loss, OutputKind::metric, "loss");
-      set.graphs.push_back(b.finish());
-    }
+    const TensorType type{DType::f32, shape};
+    for (const char* name : {"train", "train_tail"}) merge(set, training(name, type, config, square, rate));
     Builder b("eval");
-    b.output(sum_all(b.input({DType::f32, {3}}, InputKind::param, "u")), OutputKind::result, "sum");
+    b.output(sum_all(b.input(type, InputKind::param, "u")), OutputKind::result, "sum");
     set.graphs.push_back(b.finish());
     PassContext context;
     context.options = options;
@@ -73,6 +39,47 @@ struct Bench {
     for (const StateSpec& s : steps.state)
       state[s.name] =
           Doubles(static_cast<size_t>(s.type.numel()), s.init.kind == Init::Kind::constant ? s.init.value : 0);
+  }
+
+  static StepSet training(const std::string& name, const TensorType& type, const OptimizerConfig& config, double square,
+                          double rate) {
+    StepSet set;
+    Builder b(name);
+    std::vector<StateSpec> specs;
+    Values params, given;
+    for (const char* param : {"u", "v"}) {
+      StateSpec s{param, type, InputKind::param, Init::constant(1), {}};
+      s.gated = true;
+      specs.push_back(s);
+      set.state.add(s);
+      params.push_back(b.input(type, InputKind::param, param));
+      given.push_back(b.input(type, InputKind::batch, std::string("g") + param));
+    }
+    StateSpec last{"last", type, InputKind::buffer, Init::constant(0), {}};
+    last.gated = true;
+    set.state.add(last);
+    const Value buffer = b.input(type, InputKind::buffer, "last");
+    Value loss = sum_all(params[0] * given[0]) + sum_all(params[1] * given[1]);
+    if (square > 0) {
+      Value squares = lathe::square(params[0]) + lathe::square(params[1]);
+      if (rate > 0)
+        squares = dropout(squares, b.input({DType::i64, {2}}, InputKind::step, "key"),
+                          b.input({DType::i64, {3}}, InputKind::batch, "index"), rate, 5);
+      loss = loss + sum_all(squares) * (square / 2);
+    }
+    Values g = grad(loss, params);
+    const Origin origin(b, "update", Role::update);
+    for (size_t i = 0; i < 2; ++i) g[i] = gradient(g[i], specs[i].name);
+    const Value lr = b.input({DType::f32, {}}, InputKind::step, "lr");
+    Optimizer o(b, config, specs);
+    for (size_t i = 0; i < 2; ++i) o.update(i, params[i], g[i], lr);
+    o.finish();
+    for (const StateSpec& s : o.specs()) set.state.add(s);
+    b.set_role(Role::model);
+    b.update(buffer, given[0] * 1.0);
+    b.output(loss, OutputKind::metric, "loss");
+    set.graphs.push_back(b.finish());
+    return set;
   }
 
   void run(const std::string& name, const std::map<std::string, Doubles>& inputs) {
@@ -91,11 +98,15 @@ struct Bench {
     std::map<std::string, Doubles> inputs = more;
     inputs["gu"] = gu;
     inputs["gv"] = gv;
-    run("train", inputs);
+    // Every other step is one of a tail batch.
+    run(steps_++ % 2 ? "train_tail" : "train", inputs);
   }
 
   StepSet steps;
   std::map<std::string, Doubles> state, shown;
+
+ private:
+  int64_t steps_ = 0;
 };
 
 void expect_near(const Doubles& a, const Doubles& b, double tolerance = 1e-7) {
@@ -111,6 +122,8 @@ TEST(Techniques, ClipValue) {
   expect_near(bench.state["u"], {1 - 0.05, 1 + 0.08, 1 - 0.08});
   expect_near(bench.state["v"], {1 - 0.08, 1, 1 + 0.08});
   EXPECT_NEAR(bench.shown["grad_norm"][0], std::sqrt(0.25 + 4 * 0.64), 1e-7);  // of what was clipped
+  bench.step(kU, kV);
+  expect_near(bench.state["u"], {1 - 0.1, 1 + 0.16, 1 - 0.16});
 }
 
 TEST(Techniques, ClipNorm) {
@@ -120,8 +133,10 @@ TEST(Techniques, ClipNorm) {
   expect_near(bench.state["u"], {1 - kLr * 0.5 * f, 1 + kLr * 3 * f, 1 - kLr * f});
   expect_near(bench.state["v"], {1 - kLr * 2 * f, 1, 1 + kLr * f});
   EXPECT_NEAR(bench.shown["grad_norm"][0], norm, 1e-7);  // of what came
-  bench.step({0.1, 0, 0}, {0, 0, 0});                    // short ones stay as they are
-  EXPECT_NEAR(bench.state["u"][0], 1 - kLr * 0.5 * f - 0.01, 1e-7);
+  bench.step(kU, kV);
+  EXPECT_NEAR(bench.state["u"][0], 1 - 2 * kLr * 0.5 * f, 1e-7);
+  bench.step({0.1, 0, 0}, {0, 0, 0});  // short ones stay as they are
+  EXPECT_NEAR(bench.state["u"][0], 1 - 2 * kLr * 0.5 * f - 0.01, 1e-7);
 }
 
 TEST(Techniques, LookaheadMovesSlowWeights) {
@@ -143,7 +158,7 @@ TEST(Techniques, RefusedStepsLeaveNoTrace) {
   for (const OptimizerRule& rule : kOptimizerRules) {
     OptimizerConfig c{.name = std::string(rule.name), .weight_decay = 0.05};
     if (rule.keys.momentum) c.momentum = 0.9;
-    PassOptions options = PassOptions().set(LookaheadOptions{2}).set(AverageOptions{true});
+    PassOptions options = PassOptions().set(LookaheadOptions{2}).set(AverageOptions{0.9});
     Bench one(options, c), other(options, c);
     const std::map<std::string, Doubles> shares{{"lookahead", {0.5}}, {"average", {0.25}}};
     one.step(kU, kV, shares);
@@ -162,7 +177,7 @@ TEST(Techniques, RefusedStepsLeaveNoTrace) {
 }
 
 TEST(Techniques, GatesAtTheGradient) {
-  Bench bench(PassOptions().set(GateOptions{.at_gradient = true}), {.name = "adam"});
+  Bench bench(PassOptions().set(GateOptions{.update = "at_gradient"}), {.name = "adam"});
   // The gradient of v overflows when it is squared, the loss is finite: u is updated, v and the count are not.
   bench.step(kU, {1e200, 0, 0});
   EXPECT_EQ(bench.shown["accepted"][0], 0);
@@ -180,7 +195,7 @@ TEST(Techniques, GatesAtTheGradient) {
 }
 
 TEST(Techniques, LossScaleAdapts) {
-  Bench bench(PassOptions().set(LossScaleOptions{8, 2})), plain(PassOptions{});
+  Bench bench(PassOptions().set(LossScaleOptions{8, 2}).set(PrecisionOptions{"f16"})), plain(PassOptions{});
   double scale = 8;
   int streak = 0;
   for (const double g : Doubles{1, 2, NAN, 1, 1, 1, NAN}) {
@@ -201,7 +216,7 @@ TEST(Techniques, LossScaleAdapts) {
 }
 
 TEST(Techniques, AveragesAreReadByEvaluation) {
-  Bench bench(PassOptions().set(AverageOptions{true}));
+  Bench bench(PassOptions().set(AverageOptions{0.9}));
   double w = 1, average = 1, last = 0;
   for (const double share : {1.0, 0.5, 0.25}) {
     bench.step(kU, kV, {{"average", {share}}});
@@ -227,7 +242,7 @@ TEST(Techniques, AccumulatedGradientsAreAppliedOnce) {
   for (int i = 0; i < 3; ++i) {
     parts.run("accumulate", {{"gu", {0.5, -1, 0}}, {"gv", {1, 0, -0.5}}});
     EXPECT_EQ(parts.state["last"], (Doubles{0.5, -1, 0}));
-    parts.run("accumulate", {{"gu", {0, -2, 1}}, {"gv", {1, 0, -0.5}}});
+    parts.run("accumulate_tail", {{"gu", {0, -2, 1}}, {"gv", {1, 0, -0.5}}});
     parts.run("update", {});
     whole.step(kU, kV);
     for (const char* name : {"u", "v", "u.exp_avg", "u.exp_avg_sq", "optimizer.step"})
@@ -239,20 +254,40 @@ TEST(Techniques, AccumulatedGradientsAreAppliedOnce) {
   EXPECT_EQ(parts.steps.state.find("u.grad")->saved_in, StateFile::none);
 }
 
-// With the loss g w + w^2 / 2 the gradient there is g + w + rho (g + w) / |g + w|.
+// With the loss g w + k w^2 / 2 the gradient there is g + k w + k rho (g + k w) / |g + k w|, where k is what dropout
+// makes of 1: 0 or 1 / (1 - rate), the same at both places.
 TEST(Techniques, SamTakesTheGradientUphill) {
-  const double rho = 0.3;
-  Bench bench(PassOptions().set(SamOptions{rho}), {.name = "sgd"}, 1);
-  bench.step(kU, kV);
-  Doubles g;
-  for (const Doubles* given : {&kU, &kV})
-    for (const double x : *given) g.push_back(x + 1);
-  double length = 0;
-  for (const double x : g) length += x * x;
-  length = std::sqrt(length);
-  for (size_t i = 0; i < 3; ++i) {
-    EXPECT_NEAR(bench.state["u"][i], 1 - kLr * (g[i] + rho * g[i] / length), 1e-7);
-    EXPECT_NEAR(bench.state["v"][i], 1 - kLr * (g[i + 3] + rho * g[i + 3] / length), 1e-7);
+  const double rho = 0.3, rate = 0.5;
+  for (const bool drops : {false, true}) {
+    Bench bench(PassOptions().set(SamOptions{rho}), {.name = "sgd"}, 1, drops ? rate : 0);
+    std::map<std::string, Doubles> random{{"index", {0, 1, 2}}};
+    Doubles k;
+    // A key that drops some elements and keeps others.
+    for (double key = 0; key < 100; ++key) {
+      Bench plain({}, {.name = "sgd"}, 1, drops ? rate : 0);
+      random["key"] = {key, 3};
+      plain.step({0, 0, 0}, {0, 0, 0}, random);  // of weights 1 the gradient is k
+      k.clear();
+      for (const double w : plain.state["u"]) k.push_back(std::round((1 - w) / kLr));
+      if (!drops || (std::ranges::count(k, 0.0) > 0 && std::ranges::count(k, 2.0) > 0)) break;
+    }
+    ASSERT_TRUE(!drops || std::ranges::count(k, 0.0) * std::ranges::count(k, 2.0) == 2) << "of three, one or two";
+    Doubles u(3, 1), v(3, 1);
+    for (int t = 0; t < 2; ++t) {
+      bench.step(kU, kV, random);
+      Doubles g;
+      for (size_t i = 0; i < 3; ++i) g.push_back(kU[i] + k[i] * u[i]);
+      for (size_t i = 0; i < 3; ++i) g.push_back(kV[i] + k[i] * v[i]);
+      double length = 0;
+      for (const double x : g) length += x * x;
+      length = std::sqrt(length);
+      for (size_t i = 0; i < 3; ++i) {
+        u[i] -= kLr * (g[i] + k[i] * rho * g[i] / length);
+        v[i] -= kLr * (g[i + 3] + k[i] * rho * g[i + 3] / length);
+      }
+      expect_near(bench.state["u"], u);
+      expect_near(bench.state["v"], v);
+    }
   }
 }
 

@@ -35,7 +35,7 @@ void check_classes(std::span<const T> all, int64_t classes, int64_t each, const 
 }
 
 // UserError with the first that is none; `each`: elements of a sample. 3 GB/s and more: the largest of the bits without
-// the sign tells whether all are finite.
+// the sign says whether all are finite.
 void check_finite(std::span<const float> all, int64_t each) {
   constexpr uint32_t kSign = 0x80000000u, kInfinite = 0x7f800000u;
   constexpr size_t kBlock = 4096;
@@ -53,43 +53,43 @@ void check_finite(std::span<const float> all, int64_t each) {
 
 }  // namespace
 
-ArrayTarget ArrayTarget::classes(std::span<const int32_t> labels, int64_t classes) {
-  ArrayTarget t;
+ArrayLabels ArrayLabels::classes(std::span<const int32_t> labels, int64_t classes) {
+  ArrayLabels t;
   t.bytes_ = std::as_bytes(labels);
   t.number_ = classes;
   return t;
 }
 
-ArrayTarget ArrayTarget::values(std::span<const float> values, int64_t each) {
-  ArrayTarget t;
-  t.kind_ = Target::value;
+ArrayLabels ArrayLabels::values(std::span<const float> values, int64_t each) {
+  ArrayLabels t;
+  t.kind_ = LabelKind::value;
   t.bytes_ = std::as_bytes(values);
   t.number_ = each;
   return t;
 }
 
-ArrayTarget ArrayTarget::masks(std::span<const uint8_t> pixels, int64_t classes) {
-  ArrayTarget t;
-  t.kind_ = Target::mask;
+ArrayLabels ArrayLabels::masks(std::span<const uint8_t> pixels, int64_t classes) {
+  ArrayLabels t;
+  t.kind_ = LabelKind::mask;
   t.bytes_ = std::as_bytes(pixels);
   t.number_ = classes;
   return t;
 }
 
-ArrayTarget ArrayTarget::images(std::span<const uint8_t> pixels) {
-  ArrayTarget t;
-  t.kind_ = Target::image;
+ArrayLabels ArrayLabels::images(std::span<const uint8_t> pixels) {
+  ArrayLabels t;
+  t.kind_ = LabelKind::image;
   t.bytes_ = std::as_bytes(pixels);
   return t;
 }
 
 class ArraySource final : public Source {
  public:
-  ArraySource(std::span<const std::byte> x, DType type, const Shape& sample, const ArrayTarget& y)
-      : x_(x), y_(y.bytes_), target_(y.kind_), classes_(y.number_) {
+  ArraySource(std::span<const std::byte> x, DType type, const Shape& sample, const ArrayLabels& y)
+      : x_(x), y_(y.bytes_), kind_(y.kind_), classes_(y.number_) {
     fields_[0] = {"x", {type, image_shape(sample)}};
     LATHE_USER_CHECK(y.number_ > 0, "array_source: expected at least one {}, got {}",
-                     target_ == Target::value ? "number per sample" : "class", y.number_);
+                     kind_ == LabelKind::value ? "number per sample" : "class", y.number_);
     fields_[1] = target_field();
     const int64_t each = fields_[1].type.bytes(), bytes = static_cast<int64_t>(x.size());
     size_ = static_cast<int64_t>(y_.size()) / each;
@@ -111,7 +111,7 @@ class ArraySource final : public Source {
     LATHE_CHECK(index >= 0 && index < size_, "sample {} of {}", index, size_);
     const size_t bytes = fields[0].size(), each = fields[1].size(), at = static_cast<size_t>(index);
     std::memcpy(fields[0].data(), x_.data() + at * bytes, bytes);
-    if (target_ != Target::value) {
+    if (kind_ != LabelKind::value) {
       std::memcpy(fields[1].data(), y_.data() + at * each, each);
       return;
     }
@@ -124,38 +124,39 @@ class ArraySource final : public Source {
   int64_t classes() const override { return classes_; }
   std::string description() const override {
     return fmt::format("{} samples of {} in memory, {} {}", size_, to_string(fields_[0].type), classes_,
-                       target_ == Target::value   ? "numbers each"
-                       : target_ == Target::image ? "channels"
-                                                  : "classes");
+                       kind_ == LabelKind::value   ? "numbers each"
+                       : kind_ == LabelKind::image ? "channels"
+                                                   : "classes");
   }
   int64_t resident_bytes() const override { return 0; }  // they are the caller's
-  TargetUnits target_units() const override { return units_; }
+  LabelUnits label_units() const override { return units_; }
   std::optional<int32_t> label(int64_t index) const override {
-    return target_ == Target::label ? as_array<int32_t>(y_)[static_cast<size_t>(index)] : std::optional<int32_t>();
+    return kind_ == LabelKind::class_index ? as_array<int32_t>(y_)[static_cast<size_t>(index)]
+                                           : std::optional<int32_t>();
   }
 
  private:
   // Plural, for errors.
   const char* words() const {
-    switch (target_) {
-      case Target::label: return "labels";
-      case Target::value: return "values";
-      case Target::mask: return "masks";
-      case Target::image: return "images";
+    switch (kind_) {
+      case LabelKind::class_index: return "labels";
+      case LabelKind::value: return "values";
+      case LabelKind::mask: return "masks";
+      case LabelKind::image: return "images";
     }
     return "";
   }
 
   Field target_field() {
     const TensorType& x = fields_[0].type;
-    switch (target_) {
-      case Target::label: return {"label", {DType::i32, {}}};
-      case Target::value: return {"target", {DType::f32, {classes_}}};
-      case Target::mask:
+    switch (kind_) {
+      case LabelKind::class_index: return {"label", {DType::i32, {}}};
+      case LabelKind::value: return {"target", {DType::f32, {classes_}}};
+      case LabelKind::mask:
         LATHE_USER_CHECK(classes_ <= kMostMaskValues, "array_source: expected at most {} classes of masks, got {}",
                          kMostMaskValues, classes_);
         return {"mask", {DType::u8, {x.shape[0], x.shape[1]}}};
-      case Target::image:
+      case LabelKind::image:
         LATHE_USER_CHECK(x.dtype == DType::u8, "array_source: expected samples of bytes for images, got {}",
                          to_string(x.dtype));
         classes_ = x.shape[2];
@@ -165,10 +166,10 @@ class ArraySource final : public Source {
   }
 
   void check_targets() {
-    if (target_ == Target::label) check_classes(as_array<int32_t>(y_), classes_, 1, "labels");
-    if (target_ == Target::mask)
+    if (kind_ == LabelKind::class_index) check_classes(as_array<int32_t>(y_), classes_, 1, "labels");
+    if (kind_ == LabelKind::mask)
       check_classes(as_array<uint8_t>(y_), classes_, fields_[1].type.numel(), "classes of pixels");
-    if (target_ != Target::value) return;
+    if (kind_ != LabelKind::value) return;
     const std::span<const float> values = as_array<float>(y_);
     const auto columns = static_cast<size_t>(classes_);
     std::vector<Moments> of(columns);
@@ -186,28 +187,28 @@ class ArraySource final : public Source {
   }
 
   std::span<const std::byte> x_, y_;
-  Target target_;
+  LabelKind kind_;
   int64_t classes_, size_ = 0;
-  TargetUnits units_;
+  LabelUnits units_;
   Field fields_[2];
 };
 
-std::shared_ptr<const Source> array_source(std::span<const float> x, const Shape& sample, const ArrayTarget& y) {
+std::shared_ptr<const Source> array_source(std::span<const float> x, const Shape& sample, const ArrayLabels& y) {
   return std::make_shared<ArraySource>(std::as_bytes(x), DType::f32, sample, y);
 }
 
-std::shared_ptr<const Source> array_source(std::span<const uint8_t> x, const Shape& sample, const ArrayTarget& y) {
+std::shared_ptr<const Source> array_source(std::span<const uint8_t> x, const Shape& sample, const ArrayLabels& y) {
   return std::make_shared<ArraySource>(std::as_bytes(x), DType::u8, sample, y);
 }
 
 std::shared_ptr<const Source> array_source(std::span<const float> x, const Shape& sample,
                                            std::span<const int32_t> labels, int64_t classes) {
-  return array_source(x, sample, ArrayTarget::classes(labels, classes));
+  return array_source(x, sample, ArrayLabels::classes(labels, classes));
 }
 
 std::shared_ptr<const Source> array_source(std::span<const uint8_t> x, const Shape& sample,
                                            std::span<const int32_t> labels, int64_t classes) {
-  return array_source(x, sample, ArrayTarget::classes(labels, classes));
+  return array_source(x, sample, ArrayLabels::classes(labels, classes));
 }
 
 }  // namespace lathe::data

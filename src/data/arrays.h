@@ -8,19 +8,19 @@
 namespace lathe::data {
 
 // What is to be predicted of each sample, in the order of the samples. Points to the caller's memory.
-class ArrayTarget {
+class ArrayLabels {
  public:
-  static ArrayTarget classes(std::span<const int32_t> labels, int64_t classes);  // each in [0, classes)
-  // `each` finite numbers per sample, in units of one's own, each column in another one if need be: training
+  static ArrayLabels classes(std::span<const int32_t> labels, int64_t classes);  // each in [0, classes)
+  // `each` finite numbers per sample, in any units, which may differ by column: training
   // standardises them column by column, results are in these units.
-  static ArrayTarget values(std::span<const float> values, int64_t each = 1);
+  static ArrayLabels values(std::span<const float> values, int64_t each = 1);
   // A class in [0, classes) for each pixel, row by row; at most 256 classes.
-  static ArrayTarget masks(std::span<const uint8_t> pixels, int64_t classes);
-  static ArrayTarget images(std::span<const uint8_t> pixels);  // of the same shape as a sample, which must be pixels
+  static ArrayLabels masks(std::span<const uint8_t> pixels, int64_t classes);
+  static ArrayLabels images(std::span<const uint8_t> pixels);  // of the same shape as a sample, which must be pixels
 
  private:
   friend class ArraySource;
-  Target kind_ = Target::label;
+  LabelKind kind_ = LabelKind::class_index;
   std::span<const std::byte> bytes_;
   int64_t number_ = 1;  // classes, or values of each sample
 };
@@ -30,11 +30,11 @@ class ArrayTarget {
 // not fit, or a target is out of range.
 //
 // Floats go into the network as they are.
-std::shared_ptr<const Source> array_source(std::span<const float> x, const Shape& sample, const ArrayTarget&);
+std::shared_ptr<const Source> array_source(std::span<const float> x, const Shape& sample, const ArrayLabels&);
 // Pixels are normalised and augmented as the recipe says.
-std::shared_ptr<const Source> array_source(std::span<const uint8_t> x, const Shape& sample, const ArrayTarget&);
+std::shared_ptr<const Source> array_source(std::span<const uint8_t> x, const Shape& sample, const ArrayLabels&);
 
-// The same with ArrayTarget::classes(labels, classes).
+// The same with ArrayLabels::classes(labels, classes).
 std::shared_ptr<const Source> array_source(std::span<const float> x, const Shape& sample,
                                            std::span<const int32_t> labels, int64_t classes);
 // The same for pixels.

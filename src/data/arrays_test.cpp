@@ -65,7 +65,7 @@ TEST(Arrays, NumbersThatAreNoneAreNamed) {
 }
 
 template <class X>
-std::string error_with(const std::vector<X>& x, const Shape& sample, const ArrayTarget& y) {
+std::string error_with(const std::vector<X>& x, const Shape& sample, const ArrayLabels& y) {
   try {
     array_source(std::span<const X>(x), sample, y);
   } catch (const UserError& e) {
@@ -76,11 +76,11 @@ std::string error_with(const std::vector<X>& x, const Shape& sample, const Array
 
 TEST(Arrays, ValuesAreStandardised) {
   const std::vector<float> x{1, 2, 3, 4, 5, 6}, y{10, 30, 20, 40, 10, 70};
-  const auto source = array_source(x, {2}, ArrayTarget::values(y, 2));
+  const auto source = array_source(x, {2}, ArrayLabels::values(y, 2));
   EXPECT_EQ(source->size(), 3);
   EXPECT_EQ(source->classes(), 2);
   EXPECT_EQ(source->fields()[1].type, (TensorType{DType::f32, {2}}));
-  const TargetUnits u = source->target_units();
+  const LabelUnits u = source->label_units();
   // Each column by itself: 10, 20, 10 and 30, 40, 70.
   ASSERT_EQ(u.means.size(), 2u);
   ASSERT_EQ(u.scales.size(), 2u);
@@ -95,10 +95,10 @@ TEST(Arrays, ValuesAreStandardised) {
   EXPECT_EQ(sample[1], 6);
   EXPECT_NEAR(target[0] * u.scale_of(0) + u.mean_of(0), 10, 1e-4);
   EXPECT_NEAR(target[1] * u.scale_of(1) + u.mean_of(1), 70, 1e-4);
-  const auto small = array_source(x, {2}, ArrayTarget::values(std::vector<float>{1e-7f, 2e-7f, 3e-7f}));
-  EXPECT_NEAR(small->target_units().scale, 1e-7 * std::sqrt(2.0 / 3), 1e-13);
+  const auto small = array_source(x, {2}, ArrayLabels::values(std::vector<float>{1e-7f, 2e-7f, 3e-7f}));
+  EXPECT_NEAR(small->label_units().scale, 1e-7 * std::sqrt(2.0 / 3), 1e-13);
   // All equal: no division by nothing.
-  EXPECT_EQ(array_source(x, {2}, ArrayTarget::values(std::vector<float>{7, 7, 7}))->target_units().scale, 1);
+  EXPECT_EQ(array_source(x, {2}, ArrayLabels::values(std::vector<float>{7, 7, 7}))->label_units().scale, 1);
 }
 
 TEST(Arrays, MasksAndImagesHaveTheSizeOfTheirSample) {
@@ -106,14 +106,14 @@ TEST(Arrays, MasksAndImagesHaveTheSizeOfTheirSample) {
   std::vector<uint8_t> masks(2 * 4 * 5, 1), images = x;
   masks[25] = 2;
   images[60] = 100;
-  const auto mask = array_source(x, {4, 5, 3}, ArrayTarget::masks(masks, 3));
+  const auto mask = array_source(x, {4, 5, 3}, ArrayLabels::masks(masks, 3));
   EXPECT_EQ(mask->fields()[1].type, (TensorType{DType::u8, {4, 5}}));
   EXPECT_EQ(mask->classes(), 3);
   std::vector<std::byte> sample(60), target(20), clean(60);
   const std::span<std::byte> spans[] = {sample, target}, both[] = {sample, clean};
   mask->read(1, spans);
   EXPECT_EQ(target[5], std::byte{2});
-  const auto image = array_source(x, {4, 5, 3}, ArrayTarget::images(images));
+  const auto image = array_source(x, {4, 5, 3}, ArrayLabels::images(images));
   EXPECT_EQ(image->fields()[1].type, image->fields()[0].type);
   EXPECT_EQ(image->classes(), 3);
   image->read(1, both);
@@ -127,18 +127,18 @@ TEST(Arrays, TargetsThatDoNotFitAreRefused) {
   const auto expect = [](const std::string& error, const std::string& part) {
     EXPECT_NE(error.find(part), std::string::npos) << error << " has no " << part;
   };
-  expect(error_with(x, {2}, ArrayTarget::values(y, 2)), "expected 2 elements of the values for each sample, got 3");
-  expect(error_with(x, {3}, ArrayTarget::values(y)), "expected 3 elements for each of 3 values, got 6");
-  expect(error_with(x, {2}, ArrayTarget::values(y, 0)), "at least one number per sample, got 0");
-  expect(error_with(x, {2}, ArrayTarget::values({})), "at least one sample");
-  expect(error_with(x, {2}, ArrayTarget::values(std::vector<float>{1, 2, INFINITY})), "number 2 is none");
-  expect(error_with(pixels, {2, 3}, ArrayTarget::masks(masks, 2)), "classes of pixels below 2, got 2 for sample 1");
-  expect(error_with(pixels, {2, 3}, ArrayTarget::masks(masks, 300)), "at most 256 classes");
-  expect(error_with(pixels, {2, 3}, ArrayTarget::masks(std::span(masks).first(9), 3)), "expected 6 elements");
-  expect(error_with(pixels, {2, 3}, ArrayTarget::masks(std::span(masks).first(6), 3)),
+  expect(error_with(x, {2}, ArrayLabels::values(y, 2)), "expected 2 elements of the values for each sample, got 3");
+  expect(error_with(x, {3}, ArrayLabels::values(y)), "expected 3 elements for each of 3 values, got 6");
+  expect(error_with(x, {2}, ArrayLabels::values(y, 0)), "at least one number per sample, got 0");
+  expect(error_with(x, {2}, ArrayLabels::values({})), "at least one sample");
+  expect(error_with(x, {2}, ArrayLabels::values(std::vector<float>{1, 2, INFINITY})), "number 2 is none");
+  expect(error_with(pixels, {2, 3}, ArrayLabels::masks(masks, 2)), "classes of pixels below 2, got 2 for sample 1");
+  expect(error_with(pixels, {2, 3}, ArrayLabels::masks(masks, 300)), "at most 256 classes");
+  expect(error_with(pixels, {2, 3}, ArrayLabels::masks(std::span(masks).first(9), 3)), "expected 6 elements");
+  expect(error_with(pixels, {2, 3}, ArrayLabels::masks(std::span(masks).first(6), 3)),
          "expected 6 elements for each of 1 masks, got 12");
-  expect(error_with(pixels, {2, 3}, ArrayTarget::images(std::span(masks).first(6))), "each of 1 images");
-  expect(error_with(x, {2}, ArrayTarget::images(masks)), "expected samples of bytes for images, got f32");
+  expect(error_with(pixels, {2, 3}, ArrayLabels::images(std::span(masks).first(6))), "each of 1 images");
+  expect(error_with(x, {2}, ArrayLabels::images(masks)), "expected samples of bytes for images, got f32");
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ class View final : public Source {
   int64_t classes() const override { return whole_->classes(); }
   std::string description() const override { return fmt::format("{} {} of {}", size(), what_, whole_->description()); }
   int64_t resident_bytes() const override { return whole_->resident_bytes(); }
-  TargetUnits target_units() const override { return whole_->target_units(); }
+  LabelUnits label_units() const override { return whole_->label_units(); }
   std::optional<int32_t> label(int64_t index) const override { return whole_->label(at(index)); }
 
  private:

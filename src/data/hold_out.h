@@ -23,6 +23,6 @@ HeldOut hold_out(std::shared_ptr<const Source> whole, int64_t count, uint64_t se
 int64_t hold_out_bytes(int64_t samples);
 
 bool has_labels(const Source&);                 // field 1 is a class of the whole sample
-std::vector<int32_t> labels_of(const Source&);  // the class of every sample; reads those that do not tell it otherwise
+std::vector<int32_t> labels_of(const Source&);  // the class of every sample; reads samples where label() has none
 
 }  // namespace lathe::data

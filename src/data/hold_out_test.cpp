@@ -90,12 +90,12 @@ TEST_F(HoldOut, IsAFunctionOfTheSeed) {
 TEST_F(HoldOut, NumbersAreShuffledAlone) {
   std::vector<float> x(100), y(100);
   for (size_t i = 0; i < x.size(); ++i) x[i] = y[i] = static_cast<float>(i);
-  const auto whole = array_source(x, {1}, ArrayTarget::values(y));
+  const auto whole = array_source(x, {1}, ArrayLabels::values(y));
   EXPECT_FALSE(has_labels(*whole));
   const HeldOut parts = hold_out(whole, 50, 5);
   EXPECT_EQ(parts.validation->size(), 50);
   EXPECT_EQ(parts.validation->label(0), std::nullopt);
-  EXPECT_EQ(parts.validation->target_units().mean, whole->target_units().mean);
+  EXPECT_EQ(parts.validation->label_units().mean, whole->label_units().mean);
   EXPECT_EQ(parts.validation->resident_bytes(), whole->resident_bytes()) << "a view";
 }
 

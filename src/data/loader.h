@@ -29,10 +29,10 @@ struct LoaderConfig {         // How batches are made.
   uint64_t seed = 0;          // of order and augmentation
   int64_t batch = 1;          // samples
   bool shuffle = true;        // a new order in each epoch
-  bool repeat = true;         // go on with the next epoch; otherwise the stream ends with the epoch of start()
+  bool repeat = true;         // continue with the next epoch; otherwise the stream ends with the epoch of start()
   AugmentConfig augment;      // applies to field 0
   int threads = 1;            // that fill slots
-  double stall_seconds = 30;  // next() warns on stderr each time it has waited this long
+  double stall_seconds = 30;  // next() calls warn() each time it has waited this long
 };
 
 // Bytes that a loader with this configuration holds beside its slots, for samples of this type in field 0.
@@ -61,7 +61,7 @@ class Loader {  // Fills slots with batches ahead of their use.
   void start(int64_t epoch, int64_t first_batch = 0);
 
   // Waits for the next batch; it stays valid until release(). Throws what the source threw for a sample of this batch;
-  // after that only start() goes on. One thread calls next(), release() and start().
+  // after that only start() continues. One thread calls next(), release() and start().
   const Batch& next();
   bool ready();            // next() would neither wait nor throw
   void release(int slot);  // its batch is no longer needed

@@ -11,7 +11,7 @@ namespace lathe::data {
 namespace {
 
 constexpr uint32_t kNoiseStream = 0x6e6f6973;  // "nois"
-constexpr size_t kMaxTargetBytes = 64;         // of the source's own target, which nobody reads
+constexpr size_t kMaxLabelBytes = 64;          // of the source's own target, which nobody reads
 constexpr double kBellDeviation = 147.80;      // of the sum of four random bytes
 
 class Noisy final : public Source {
@@ -24,13 +24,13 @@ class Noisy final : public Source {
     const TensorType& type = images_->fields()[0].type;
     fields_[0] = {"image", type};
     fields_[1] = {"clean", type};
-    LATHE_CHECK(static_cast<size_t>(images_->fields()[1].type.bytes()) <= kMaxTargetBytes, "target of images");
+    LATHE_CHECK(static_cast<size_t>(images_->fields()[1].type.bytes()) <= kMaxLabelBytes, "target of images");
   }
 
   int64_t size() const override { return images_->size(); }
   std::span<const Field> fields() const override { return fields_; }
   void read(int64_t index, SampleSpans fields) const override {
-    std::array<std::byte, kMaxTargetBytes> target;
+    std::array<std::byte, kMaxLabelBytes> target;
     const std::span<std::byte> inner[] = {
         fields[1], std::span(target).first(static_cast<size_t>(images_->fields()[1].type.bytes()))};
     images_->read(index, inner);
@@ -66,7 +66,7 @@ SourceInfo describe_noise(const SourceInfo& images) {
                  fmt::format("expected images of 8 bits for \"image\", got samples of {}", to_string(images.sample)));
   SourceInfo info = images;
   info.classes = images.sample.shape[2];
-  info.target = images.sample;
+  info.label = images.sample;
   return info;
 }
 

@@ -25,7 +25,7 @@ class Subset final : public Source {
     return fmt::format("samples {} to {} of {}", first_, first_ + count_ - 1, whole_->description());
   }
   int64_t resident_bytes() const override { return whole_->resident_bytes(); }
-  TargetUnits target_units() const override { return whole_->target_units(); }
+  LabelUnits label_units() const override { return whole_->label_units(); }
   std::optional<int32_t> label(int64_t index) const override { return whole_->label(first_ + index); }
 
  private:
@@ -44,7 +44,7 @@ std::unique_ptr<Source> subset(std::shared_ptr<const Source> whole, int64_t firs
   return std::make_unique<Subset>(std::move(whole), first, count);
 }
 
-TargetUnits units_of(std::vector<double> means, std::vector<double> scales) {
+LabelUnits units_of(std::vector<double> means, std::vector<double> scales) {
   LATHE_CHECK(!means.empty() && means.size() == scales.size(), "{} means, {} scales", means.size(), scales.size());
   if (means.size() == 1) return {means[0], scales[0]};
   return {0, 1, std::move(means), std::move(scales)};
@@ -52,7 +52,7 @@ TargetUnits units_of(std::vector<double> means, std::vector<double> scales) {
 
 SourceInfo info_of(const Source& source) {
   return {source.fields()[0].type, source.classes(),        source.size(),
-          source.resident_bytes(), source.fields()[1].type, source.target_units()};
+          source.resident_bytes(), source.fields()[1].type, source.label_units()};
 }
 
 int64_t sample_bytes(const Source& source) {

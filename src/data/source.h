@@ -2,12 +2,15 @@
 // i32[]); the loader reads samples from many threads and lays them out as batches.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -27,11 +30,28 @@ inline const char* to_string(Split split) {  // its name
 }
 
 // What is to be predicted of a sample, which is its field 1.
-enum class Target {
-  label,  // its class: i32[], or i32[T] for tokens
-  value,  // numbers: f32[n]
-  mask,   // the class of each pixel: u8[H, W]
-  image,  // the image without noise: u8[H, W, C]
+enum class LabelKind {
+  class_index,  // its class: i32[], or i32[T] for tokens
+  value,        // numbers: f32[n]
+  mask,         // the class of each pixel: u8[H, W]
+  image,        // the image without noise: u8[H, W, C]
+};
+inline constexpr std::string_view kLabelKindNames[] = {"class", "value", "mask", "image"};  // in recipes, by LabelKind
+// In recipes.
+constexpr std::string_view name_of(LabelKind kind) { return kLabelKindNames[static_cast<size_t>(kind)]; }
+
+class LabelKinds {  // Some of them.
+ public:
+  constexpr LabelKinds() = default;                               // none
+  constexpr LabelKinds(std::initializer_list<LabelKind> kinds) {  // these
+    for (const LabelKind kind : kinds) bits_ |= bit(kind);
+  }
+  constexpr bool has(LabelKind kind) const { return (bits_ & bit(kind)) != 0; }  // whether it is one of them
+  constexpr int size() const { return std::popcount(bits_); }                    // how many
+
+ private:
+  static constexpr unsigned bit(LabelKind kind) { return 1u << static_cast<unsigned>(kind); }
+  unsigned bits_ = 0;
 };
 
 struct Field {       // One tensor of a sample.
@@ -44,7 +64,7 @@ using SampleSpans = std::span<const std::span<std::byte>>;
 
 // Numbers to predict are standardised: value = target * scale + mean, in the units of the data. Where a sample has
 // several, each column has its own: they need not be of one size.
-struct TargetUnits {
+struct LabelUnits {
   double mean = 0, scale = 1;       // of every column where the lists are empty
   std::vector<double> means = {};   // of each column, or empty
   std::vector<double> scales = {};  // as many as means
@@ -53,7 +73,7 @@ struct TargetUnits {
   double scale_of(size_t column) const { return scales.empty() ? scale : scales[column]; }  // of one column
 };
 // Of one column (without lists), or of each of several; as many means as scales.
-TargetUnits units_of(std::vector<double> means, std::vector<double> scales);
+LabelUnits units_of(std::vector<double> means, std::vector<double> scales);
 
 // All members are const and safe to call from several threads at once.
 class Source {
@@ -64,21 +84,21 @@ class Source {
   virtual void read(int64_t index, SampleSpans fields) const = 0;  // writes the sample's fields
   // Labels and tokens are in [0, classes); numbers to predict: how many there are per sample or pixel.
   virtual int64_t classes() const = 0;
-  virtual std::string description() const = 0;             // for people: what, how much, from where
-  virtual int64_t resident_bytes() const = 0;              // memory held for the samples, for the memory report
-  virtual TargetUnits target_units() const { return {}; }  // of numbers to predict
+  virtual std::string description() const = 0;           // for people: what, how much, from where
+  virtual int64_t resident_bytes() const = 0;            // memory held for the samples, for the memory report
+  virtual LabelUnits label_units() const { return {}; }  // of numbers to predict
   // The class of a sample, where field 1 is one and is known without reading the sample; else nothing.
   virtual std::optional<int32_t> label(int64_t) const { return {}; }
 };
 
 // What a plan needs to know of a source, without its samples.
 struct SourceInfo {
-  TensorType sample;                  // field 0
-  int64_t classes = 0;                // as Source::classes
-  int64_t size = 0;                   // samples
-  int64_t resident_bytes = 0;         // as Source::resident_bytes
-  TensorType target{DType::i32, {}};  // field 1
-  TargetUnits units = {};             // as Source::target_units
+  TensorType sample;                 // field 0
+  int64_t classes = 0;               // as Source::classes
+  int64_t size = 0;                  // samples
+  int64_t resident_bytes = 0;        // as Source::resident_bytes
+  TensorType label{DType::i32, {}};  // field 1
+  LabelUnits units = {};             // as Source::label_units
 };
 SourceInfo info_of(const Source&);  // of an opened source
 

@@ -71,7 +71,7 @@ void expect_info(const SourceInfo& info, const Source& source) {
   EXPECT_EQ(info.classes, truth.classes);
   EXPECT_EQ(info.size, truth.size);
   EXPECT_EQ(info.resident_bytes, truth.resident_bytes);
-  EXPECT_EQ(info.target, truth.target);
+  EXPECT_EQ(info.label, truth.label);
 }
 
 class TempFolder : public testing::Test {

@@ -24,12 +24,12 @@ int bell(uint32_t bits) {
 }
 
 Field target_field(const SyntheticConfig& c) {
-  if (c.target == Target::value) return {"target", {DType::f32, {1}}};
-  if (c.target == Target::mask) return {"mask", {DType::u8, {c.shape[0], c.shape[1]}}};
+  if (c.label == LabelKind::value) return {"target", {DType::f32, {1}}};
+  if (c.label == LabelKind::mask) return {"mask", {DType::u8, {c.shape[0], c.shape[1]}}};
   return {"label", {DType::i32, {}}};
 }
 
-int64_t synthetic_outputs(const SyntheticConfig& c) { return c.target == Target::value ? 1 : c.classes; }
+int64_t synthetic_outputs(const SyntheticConfig& c) { return c.label == LabelKind::value ? 1 : c.classes; }
 
 class Synthetic final : public Source {
  public:
@@ -58,13 +58,13 @@ class Synthetic final : public Source {
   void read(int64_t index, SampleSpans fields) const override {
     LATHE_CHECK(index >= 0 && index < config_.count, "sample {} of {}", index, config_.count);
     const CounterRng rng = rng_of(index);
-    if (config_.target == Target::mask) return read_mask(rng, fields);
+    if (config_.label == LabelKind::mask) return read_mask(rng, fields);
     const int32_t label = label_by(rng);
     const int64_t numel = config_.shape.numel();
     const uint8_t* prototype = prototypes_.data() + label * numel;
     auto* image = reinterpret_cast<uint8_t*>(fields[0].data());
     for (int64_t i = 0; i < numel; ++i) image[i] = noisy(prototype[i], rng, i);
-    if (config_.target == Target::label) {
+    if (config_.label == LabelKind::class_index) {
       std::memcpy(fields[1].data(), &label, sizeof label);
       return;
     }
@@ -82,7 +82,7 @@ class Synthetic final : public Source {
   }
   int64_t resident_bytes() const override { return static_cast<int64_t>(prototypes_.size()); }
   std::optional<int32_t> label(int64_t index) const override {
-    return config_.target == Target::label ? label_by(rng_of(index)) : std::optional<int32_t>();
+    return config_.label == LabelKind::class_index ? label_by(rng_of(index)) : std::optional<int32_t>();
   }
 
  private:
@@ -140,7 +140,7 @@ SourceInfo describe_synthetic(const SyntheticConfig& config) {
     throw Misfit({"data.shape", "data.classes"},
                  fmt::format("expected at most {} bytes for one image of each class, got {} classes of {}",
                              kMaxPrototypeBytes, config.classes, to_string(config.shape)));
-  LATHE_USER_CHECK(config.target != Target::mask || (config.classes >= 2 && config.classes <= 256),
+  LATHE_USER_CHECK(config.label != LabelKind::mask || (config.classes >= 2 && config.classes <= 256),
                    "data.classes: expected 2 to 256 for masks, the background included, got {}", config.classes);
   return {{DType::u8, config.shape}, synthetic_outputs(config), config.count, bytes, target_field(config).type};
 }

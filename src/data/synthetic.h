@@ -15,7 +15,7 @@ struct SyntheticConfig {
   int64_t count = 1024;
   uint64_t seed = 0;
   Split split = Split::train;  // both splits share the prototypes, not the noise
-  Target target = Target::label;
+  LabelKind label = LabelKind::class_index;
 };
 
 // Fields "image" u8[shape], and "label" i32[], or "target" f32[1] (the class as a number of mean 0 and deviation 1), or

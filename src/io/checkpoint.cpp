@@ -79,6 +79,7 @@ void refuse_newer(const std::string& path, const Inspection& found) {
 
 // True when dir/step-N is to be kept in place of a new one.
 bool keeps_existing(Fs& fs, const std::string& dir, const Manifest& about) {
+  if (about.recipe_hash.empty()) return false;  // nothing says that the state is a function of the step
   const std::string path = join_path(dir, step_name(about.step));
   if (!info_at(fs, path)) return false;
   const Inspection found = inspect_checkpoint(fs, path, Verify::full);
@@ -216,7 +217,7 @@ std::optional<Checkpoint> find_newest_valid(Fs& fs, const std::string& dir, Veri
     refuse_newer(path, found);
     if (found.status == Inspection::Status::valid)
       return Checkpoint{.path = std::move(path), .manifest = std::move(found.manifest)};
-    notes.push_back(fmt::format("checkpoint {} is damaged and was passed over: {}", path, found.reason));
+    notes.push_back(fmt::format("checkpoint {} is damaged and was skipped: {}", path, found.reason));
   }
   return std::nullopt;
 }

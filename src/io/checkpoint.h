@@ -57,7 +57,7 @@ class CheckpointWriter {
 };
 
 // Writes and publishes in one call. A valid step of the same number and recipe is kept as it is and nothing is written;
-// a damaged one, or one of another recipe, is replaced.
+// a damaged one, or one of another recipe or of none, is replaced.
 std::string publish_checkpoint(Fs&, const std::string& dir, std::string_view job_id, Manifest about,
                                std::span<const CheckpointFile> files);
 

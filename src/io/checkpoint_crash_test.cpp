@@ -45,7 +45,7 @@ int64_t newest_step(Fs& fs, const std::string& dir) {
   return found->manifest.step;
 }
 
-// What the next process does after a crash: find the newest, clean, go on training and save.
+// What the next process does after a crash: find the newest, clean, continue training and save.
 void expect_recovery(CrashFs fs, std::set<int64_t> allowed) {
   const int64_t step = newest_step(fs, kDir);
   EXPECT_TRUE(allowed.count(step)) << "found step " << step;

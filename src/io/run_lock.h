@@ -1,7 +1,7 @@
 // One run per directory: a lock file `dir/.lock` that names its holder as host:pid:job, held by flock for the life of
 // the process, so a killed holder frees it at once. Where flock does not reach another host (some parallel file systems
 // keep it local, or have none), a heartbeat decides: the holder touches the file every few seconds, and a newcomer who
-// finds another host's name in it watches whether that goes on before taking over.
+// finds another host's name in it watches whether that continues before taking over.
 #pragma once
 
 #include <chrono>

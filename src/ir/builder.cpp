@@ -131,8 +131,9 @@ Origin::Origin(Builder& b, std::string_view name) : b_(b), saved_(b.origin()), r
   b.set_origin(saved_.empty() ? std::string(name) : saved_ + "." + std::string(name));
 }
 
-InPlaceOf::InPlaceOf(Builder& b, const Node& n, std::string_view prefix) : b_(b), origin_(b.origin()), role_(b.role()) {
-  b.set_place(std::string(prefix) + n.origin, n.role);
+InPlaceOf::InPlaceOf(Builder& b, const Node& n, std::string_view prefix) : b_(b), role_(b.role()) {
+  origin_ = b.exchange_origin(prefix.empty() ? n.origin : std::string(prefix) + n.origin);
+  b.set_role(n.role);
 }
 
 }  // namespace lathe

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ir/graph.h"
@@ -63,8 +64,9 @@ class Builder {  // Builds a graph node by node.
   const std::string& origin() const { return origin_; }
   void set_origin(std::string origin) { origin_ = std::move(origin); }  // see origin()
   Role role() const { return role_; }                                   // of nodes added from now on
-  void set_role(Role role) { role_ = role; }                            // see role()
-  void set_place(std::string origin, Role role) {                       // both
+  std::string exchange_origin(std::string now) { return std::exchange(origin_, std::move(now)); }  // what it was
+  void set_role(Role role) { role_ = role; }                                                       // see role()
+  void set_place(std::string origin, Role role) {                                                  // both
     set_origin(std::move(origin));
     set_role(role);
   }
@@ -87,7 +89,7 @@ class Origin {
  public:
   Origin(Builder& b, std::string_view name);             // names nodes until its end
   Origin(Builder& b, std::string_view name, Role role);  // and says what they are for
-  ~Origin() { b_.set_place(saved_, role_); }
+  ~Origin() { b_.set_place(std::move(saved_), role_); }
   Origin(const Origin&) = delete;
   Origin& operator=(const Origin&) = delete;
 
@@ -101,7 +103,7 @@ class Origin {
 class InPlaceOf {
  public:
   InPlaceOf(Builder& b, const Node& n, std::string_view prefix = "");  // until its end
-  ~InPlaceOf() { b_.set_place(origin_, role_); }
+  ~InPlaceOf() { b_.set_place(std::move(origin_), role_); }
   InPlaceOf(const InPlaceOf&) = delete;
   InPlaceOf& operator=(const InPlaceOf&) = delete;
 

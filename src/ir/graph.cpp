@@ -36,7 +36,7 @@ std::string_view to_string(Role r) {
   return "?";
 }
 
-Types Graph::types_of(const std::vector<ValueId>& ids) const {
+Types Graph::types_of(std::span<const ValueId> ids) const {
   Types out;
   out.reserve(ids.size());
   for (ValueId v : ids) out.push_back(type(v));
@@ -68,7 +68,7 @@ bool structurally_equal(const Graph& a, const Graph& b) {
     if (x < 0 || y < 0) return x == y;
     return na[static_cast<size_t>(x)] == nb[static_cast<size_t>(y)];
   };
-  const auto same_list = [&](const std::vector<ValueId>& x, const std::vector<ValueId>& y) {
+  const auto same_list = [&](const ValueIds& x, const ValueIds& y) {
     return std::equal(x.begin(), x.end(), y.begin(), y.end(), same);
   };
   for (size_t i = 0; i < a.inputs.size(); ++i) {

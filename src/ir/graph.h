@@ -9,10 +9,9 @@
 
 #include "base/shape.h"
 #include "ir/op_def.h"
+#include "ir/value_ids.h"
 
 namespace lathe {
-
-using ValueId = int32_t;  // index of Graph::types
 
 enum class InputKind {  // What an input is for, and who changes it.
   param,                // weights, changed by the optimizer
@@ -56,13 +55,13 @@ enum class Role {
 };
 std::string_view to_string(Role);  // "model", "loss", "metric", "update"
 
-struct Node {                    // One op applied to values.
-  const OpDef* op = nullptr;     // never null
-  ParamsPtr params;              // of the type that the op says
-  std::vector<ValueId> inputs;   // arguments, in order
-  std::vector<ValueId> outputs;  // results, in order
-  std::string origin;            // layer that made it, e.g. "conv1"; for people
-  Role role = Role::model;       // inherited by gradients and expansions
+struct Node {                 // One op applied to values.
+  const OpDef* op = nullptr;  // never null
+  ParamsPtr params;           // of the type that the op says
+  ValueIds inputs;            // arguments, in order
+  ValueIds outputs;           // results, in order
+  std::string origin;         // layer that made it, e.g. "conv1"; for people
+  Role role = Role::model;    // inherited by gradients and expansions
 
   template <class P>
   const P& get() const {  // the parameters; InternalError for another type
@@ -84,8 +83,8 @@ struct Graph {                    // One step; see the top of the file.
     types.push_back(t);
     return static_cast<ValueId>(types.size() - 1);
   }
-  Types types_of(const std::vector<ValueId>&) const;  // of several values
-  Cost cost(const Node&) const;                       // of one node
+  Types types_of(std::span<const ValueId>) const;  // of several values
+  Cost cost(const Node&) const;                    // of one node
 };
 
 // Equal up to the numbering of values. Origins are for people and do not count.

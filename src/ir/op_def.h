@@ -64,6 +64,7 @@ enum Trait : unsigned {    // What passes may assume of an op; a set of bits.
   // Has an effect outside of the graph: never merged, dropped, computed again or moved across another ordered node. The
   // order is that of the nodes in the graph.
   kOrdered = 1u << 5,
+  kExact = 1u << 6,  // no rounding: what comes out is the same on every device
 };
 
 struct OpInfo {           // What an op says of itself.

@@ -132,6 +132,8 @@ class Parser {
       if (!known) fail(fmt::format("saved_in: unknown file {}", text()));
     } else if (is("saved_as")) {
       s.saved_as = text();
+    } else if (is("owner")) {
+      s.owner = text();
     } else {
       fail(fmt::format("unknown attribute `{}` of a state", name));
     }

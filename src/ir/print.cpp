@@ -112,6 +112,7 @@ std::string state_row(const StateSpec& s) {
   add("gated", s.gated, plain.gated);
   add("saved_in", std::string(to_string(s.saved_in)), std::string(to_string(plain.saved_in)));
   add("saved_as", s.saved_as, plain.saved_as);
+  add("owner", s.owner, plain.owner);
   std::string row = fmt::format("state {} {} {}", to_string(s.type), to_string(s.kind), quoted(s.name));
   if (!attrs.empty()) row += " " + to_string(attrs);
   return row;

@@ -19,7 +19,7 @@ Value Rebuild::mapped(ValueId old) const {
   return const_cast<Builder&>(builder_).value(now);
 }
 
-Values Rebuild::mapped(const std::vector<ValueId>& old) const {
+Values Rebuild::mapped(std::span<const ValueId> old) const {
   Values out;
   out.reserve(old.size());
   for (ValueId v : old) out.push_back(mapped(v));
@@ -63,7 +63,9 @@ void Rebuild::replace(const Node& n, const Values& now) {
 }
 
 Graph Rebuild::finish() {
-  Graph g = builder_.finish();
+  // Names are those of the source: Builder::finish would look for equal ones by sorting them.
+  Graph g = std::move(builder_.mutable_graph());
+  g.outputs.reserve(source_.outputs.size());
   for (const Output& o : source_.outputs) {
     const auto at = [&](ValueId v) { return v < 0 ? v : map_[static_cast<size_t>(v)]; };
     g.outputs.push_back({at(o.value), o.kind, o.name, at(o.updates)});
@@ -161,7 +163,7 @@ Graph Edit::finish() {
           stack.push_back(d);
         };
         visit(previous[at]);
-        const std::vector<ValueId>& in = g.nodes[at].inputs;
+        const ValueIds& in = g.nodes[at].inputs;
         for (size_t k = in.size(); k-- > 0;)  // what defines the first argument comes first
           visit(def[static_cast<size_t>(in[k])]);
         continue;

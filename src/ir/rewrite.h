@@ -17,12 +17,12 @@ class Rebuild {
  public:
   explicit Rebuild(const Graph& source);  // inputs are copied at once
 
-  const Graph& source() const { return source_; }        // the graph that is copied
-  Builder& builder() { return builder_; }                // the copy, as far as it is built
-  Value mapped(ValueId old) const;                       // the new value that stands for a value of the source
-  Values mapped(const std::vector<ValueId>& old) const;  // the same for several
-  void map(ValueId old, Value now);                      // `now` stands for `old` from here on
-  void copy(const Node&);                                // appends the node as it is, on the mapped inputs
+  const Graph& source() const { return source_; }     // the graph that is copied
+  Builder& builder() { return builder_; }             // the copy, as far as it is built
+  Value mapped(ValueId old) const;                    // the new value that stands for a value of the source
+  Values mapped(std::span<const ValueId> old) const;  // the same for several
+  void map(ValueId old, Value now);                   // `now` stands for `old` from here on
+  void copy(const Node&);                             // appends the node as it is, on the mapped inputs
   void take(Node&);  // the same for a node of the source that nobody will look at again: nothing is allocated for it
   void replace(const Node&, const Values& now);  // maps the node's outputs to existing new values
   Graph finish();                                // maps the outputs and returns the new graph

@@ -47,11 +47,12 @@ struct StateSpec {                        // A tensor that lives from step to st
   InputKind kind = InputKind::param;      // param, buffer, optimizer or gradient
   Init init;                              // first value
   FileLayout file;                        // axes in checkpoint files
-  std::string like = {};                  // another state whose first value this one has too; empty: its own
+  std::string like = {};                  // another state that this one begins as a copy of; empty: none
   std::string of = {};                    // the parameter that it belongs to: moments, gradients, averages
   bool gated = false;                     // steps write it, and a refused step must leave every bit as it was
   StateFile saved_in = StateFile::model;  // where it is saved
   std::string saved_as = {};              // name in that file; empty: `name`
+  std::string owner = {};                 // who alone may write it: an optimizer, with what makes it another one
   const std::string& file_name() const { return saved_as.empty() ? name : saved_as; }  // name in its file
   friend bool operator==(const StateSpec&, const StateSpec&) = default;
 };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "base/parallel.h"
+
 namespace lathe {
 
 std::string_view to_string(StateFile f) {
@@ -45,6 +47,7 @@ void check_same(const StateSpec& a, const StateSpec& b) {
   if (a.type != b.type) differ("its type", to_string(a.type), to_string(b.type));
   if (a.kind != b.kind) differ("its kind", std::string(to_string(a.kind)), std::string(to_string(b.kind)));
   if (a.of != b.of) differ("the parameter that it belongs to", a.of, b.of);
+  if (a.owner != b.owner) differ("the optimizer that it belongs to", a.owner, b.owner);
   StateSpec c = b;
   c.gated = a.gated;  // one graph may train what another only reads
   if (a != c) differ("its first value or file", "one", "another");
@@ -53,27 +56,53 @@ void check_same(const StateSpec& a, const StateSpec& b) {
 }  // namespace
 
 void StateTable::add(StateSpec spec) {
-  if (const auto found = places_.find(spec.name); found != places_.end()) {
-    StateSpec& same = rows_[found->second];
-    check_same(same, spec);
-    same.gated = same.gated || spec.gated;
+  if (const StateSpec* same = find(spec.name)) {
+    check_same(*same, spec);
+    if (spec.gated && !same->gated) {
+      Data& data = own();
+      data.rows[data.places.at(spec.name)].gated = true;
+    }
     return;
   }
-  places_.emplace(spec.name, rows_.size());
-  rows_.push_back(std::move(spec));
+  Data& data = own();
+  data.places.emplace(spec.name, data.rows.size());
+  data.rows.push_back(std::move(spec));
 }
 
 const StateSpec* StateTable::find(std::string_view name) const {
-  const auto found = places_.find(std::string(name));
-  return found == places_.end() ? nullptr : &rows_[found->second];
+  if (!data_) return nullptr;
+  const auto found = data_->places.find(name);
+  return found == data_->places.end() ? nullptr : &data_->rows[found->second];
+}
+
+const StateTable::Rows& StateTable::rows() const {
+  static const Rows none;
+  return data_ ? data_->rows : none;
+}
+
+StateTable::Data& StateTable::own() {
+  if (!data_)
+    data_ = std::make_shared<Data>();
+  else if (data_.use_count() > 1)
+    data_ = std::make_shared<Data>(*data_);
+  return *data_;
 }
 
 void StateTable::index() {
-  places_.clear();
-  for (size_t i = 0; i < rows_.size(); ++i) places_.emplace(rows_[i].name, i);
+  Data& data = own();
+  data.places.clear();
+  for (size_t i = 0; i < data.rows.size(); ++i) data.places.emplace(data.rows[i].name, i);
 }
 
-void join(StepSet& to, StepSet more) {
+void for_each_graph(std::span<const Graph> graphs, const std::function<void(size_t)>& f) {
+  constexpr size_t kLarge = 4000;  // nodes: below, starting a thread takes longer than what it would do
+  size_t nodes = 0;
+  for (const Graph& g : graphs) nodes += g.nodes.size();
+  if (nodes >= kLarge) return run_parallel(graphs.size(), f);
+  for (size_t i = 0; i < graphs.size(); ++i) f(i);
+}
+
+void merge(StepSet& to, StepSet more) {
   for (const StateSpec& s : more.state) to.state.add(s);
   for (Graph& g : more.graphs) {
     LATHE_USER_CHECK(!to.find_graph(g.name), "graph \"{}\": the name is taken", g.name);
@@ -86,6 +115,16 @@ void drop_unused_state(StepSet& s) {
   for (const Graph& g : s.graphs)
     for (const Input& in : g.inputs) named.insert(in.name);
   s.state.erase_if([&](const StateSpec& spec) { return !named.contains(spec.name); });
+  const auto is_gone = [&](const std::string& row) { return !row.empty() && !s.state.find(row); };
+  if (std::ranges::none_of(s.state, [&](const StateSpec& spec) { return is_gone(spec.like) || is_gone(spec.of); }))
+    return;
+  StateTable table;
+  for (StateSpec spec : s.state) {
+    if (is_gone(spec.like)) spec.like.clear();
+    if (is_gone(spec.of)) spec.of.clear();
+    table.add(std::move(spec));
+  }
+  s.state = std::move(table);
 }
 
 Graph drop_unused_inputs(Graph g) {

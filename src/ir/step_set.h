@@ -3,6 +3,10 @@
 // verify (ir/verify.h) is its constitution.
 #pragma once
 
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -13,7 +17,7 @@
 
 namespace lathe {
 
-// The rows in the order in which they came, found by name.
+// The rows in the order in which they came, found by name. Copies share them until one is changed.
 class StateTable {
  public:
   using Rows = std::vector<StateSpec>;  // in order
@@ -23,25 +27,37 @@ class StateTable {
   const StateSpec* find(std::string_view name) const;  // or null
   template <class P>
   void erase_if(P&& p) {  // rows for which p is true go
-    std::erase_if(rows_, p);
+    if (std::ranges::none_of(rows(), p)) return;
+    std::erase_if(own().rows, p);
     index();
   }
-  Rows::const_iterator begin() const { return rows_.begin(); }                                     // the first row
-  Rows::const_iterator end() const { return rows_.end(); }                                         // behind the last
-  size_t size() const { return rows_.size(); }                                                     // number of rows
-  bool empty() const { return rows_.empty(); }                                                     // no state
-  const StateSpec& operator[](size_t i) const { return rows_[i]; }                                 // row i
-  friend bool operator==(const StateTable& a, const StateTable& b) { return a.rows_ == b.rows_; }  // in order
+  Rows::const_iterator begin() const { return rows().begin(); }      // the first row
+  Rows::const_iterator end() const { return rows().end(); }          // behind the last
+  size_t size() const { return rows().size(); }                      // number of rows
+  bool empty() const { return rows().empty(); }                      // no state
+  const StateSpec& operator[](size_t i) const { return rows()[i]; }  // row i
+  friend bool operator==(const StateTable& a, const StateTable& b) {
+    return a.data_ == b.data_ || a.rows() == b.rows();  // in order
+  }
 
  private:
+  struct Hash {
+    using is_transparent = void;  // a name is looked for as it is
+    size_t operator()(std::string_view s) const { return std::hash<std::string_view>{}(s); }
+  };
+  struct Data {
+    Rows rows;
+    std::unordered_map<std::string, size_t, Hash, std::equal_to<>> places;
+  };
+  const Rows& rows() const;
+  Data& own();  // shared with no other table from here on
   void index();
-  Rows rows_;
-  std::unordered_map<std::string, size_t> places_;
+  std::shared_ptr<Data> data_;  // null: no rows
 };
 
 struct StepSet {              // See the top of the file.
   std::vector<Graph> graphs;  // names are unique
-  StateTable state;           // each row is read or written by some graph
+  StateTable state;           // each row is an input of some graph
 
   const Graph* find_graph(std::string_view name) const;  // or null
 };
@@ -49,9 +65,12 @@ struct StepSet {              // See the top of the file.
 // A set of one graph; its state inputs become rows that start at zero and are not gated.
 StepSet set_of(Graph);
 // The graphs and state of `more` join those of `to`. UserError where a graph's name is taken, or as StateTable::add.
-void join(StepSet& to, StepSet more);
+void merge(StepSet& to, StepSet more);
 
-// Rows that no graph names any more go.
+// f(i) for the index of each graph, side by side where the graphs are large (base/parallel.h).
+void for_each_graph(std::span<const Graph>, const std::function<void(size_t)>& f);
+
+// Rows that no graph names any more go; what others said of them (`like`, `of`) too.
 void drop_unused_state(StepSet&);
 // Inputs that nothing reads, updates or returns go.
 Graph drop_unused_inputs(Graph);

@@ -12,7 +12,7 @@
 namespace lathe {
 
 struct Target {                         // A device as passes and plan see it.
-  std::string name = "ref";             // of the backend, or of the target file
+  std::string name = "ref";             // of the backend, or of the device spec
   std::vector<std::string> native_ops;  // ops with at least one kernel, sorted; `expand` opens other composites
   std::vector<DType> dtypes{DType::f32, DType::i32, DType::i64, DType::u8, DType::b8};  // of tensors
   int64_t alignment = 64;                         // of every value in the arena, in bytes
@@ -30,7 +30,7 @@ struct Target {                         // A device as passes and plan see it.
   // Products can be fused with the gradients of gelu and bias (ops/fused.h); gelu where rows are a multiple of this
   // many columns. 0: they cannot.
   int64_t gradient_epilogues = 0;
-  double peak_flops = 0;      // of a target file, in f32; 0: unknown, and so it is of every device that was opened
+  double peak_flops = 0;      // of a device spec, in f32; 0: unknown, and so it is of every device that was opened
   double peak_bandwidth = 0;  // the same, in bytes per second
 
   bool is_native(std::string_view op) const;  // whether the op is in native_ops

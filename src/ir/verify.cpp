@@ -1,8 +1,8 @@
 #include "ir/verify.h"
 
 #include <algorithm>
-#include <unordered_set>
 
+#include "ir/name_set.h"
 #include "ir/print.h"
 
 namespace lathe {
@@ -16,12 +16,11 @@ class Verifier {
   void run() {
     defined_.assign(g_.types.size(), false);
     input_.assign(g_.types.size(), nullptr);
-    std::unordered_set<std::string_view> names;
-    names.reserve(g_.inputs.size());
+    NameSet names(g_.inputs.size());
     for (const Input& in : g_.inputs) {
       define(in.value, -1);
       input_[static_cast<size_t>(in.value)] = &in;
-      if (!names.insert(in.name).second) fail(-1, fmt::format("two inputs are named \"{}\"", in.name));
+      if (!names.insert(in.name)) fail(-1, fmt::format("two inputs are named \"{}\"", in.name));
     }
     for (size_t i = 0; i < g_.nodes.size(); ++i) check_node(static_cast<int>(i));
     check_outputs();
@@ -65,11 +64,11 @@ class Verifier {
   }
 
   void check_outputs() {
-    std::unordered_set<std::string> names;
-    std::unordered_set<ValueId> updated;
+    NameSet names[3] = {NameSet(g_.outputs.size()), NameSet(g_.outputs.size()), NameSet(g_.outputs.size())};  // by kind
+    std::vector<bool> updated(g_.types.size(), false);
     for (const Output& o : g_.outputs) {
       if (!is_defined(o.value)) fail(-1, fmt::format("output \"{}\" is not defined", o.name));
-      if (!names.insert(std::string(to_string(o.kind)) + o.name).second)
+      if (!names[static_cast<size_t>(o.kind)].insert(o.name))
         fail(-1, fmt::format("two outputs are named \"{}\"", o.name));
       if ((o.kind == OutputKind::state) != (o.updates >= 0))
         fail(-1, fmt::format("output \"{}\": state outputs, and only they, name an input", o.name));
@@ -80,7 +79,9 @@ class Verifier {
       if (g_.type(o.value) != g_.type(o.updates))
         fail(-1, fmt::format("output \"{}\": {} updates {}", o.name, to_string(g_.type(o.value)),
                              to_string(g_.type(o.updates))));
-      if (!updated.insert(o.updates).second) fail(-1, fmt::format("input \"{}\" is updated twice", in->name));
+      if (updated[static_cast<size_t>(o.updates)]) fail(-1, fmt::format("input \"{}\" is updated twice", in->name));
+      if (in->name != o.name) fail(-1, fmt::format("output \"{}\" updates the input \"{}\"", o.name, in->name));
+      updated[static_cast<size_t>(o.updates)] = true;
     }
   }
 

@@ -1,6 +1,7 @@
 // verify: the constitution of the IR. The error names the pass, the rule, and shows the nodes around the culprit.
 // Rules: every read is defined before; types equal what the op's rule gives; arity; every value defined once; names of
-// inputs and of outputs are unique; a state output has the type of the input it updates, which is updated once.
+// inputs and of outputs are unique; a state output has the name and type of the input it updates, which is updated
+// once.
 #pragma once
 
 #include <string_view>
@@ -26,7 +27,8 @@ void verify(const Graph&, Level, std::string_view after = "", MadeBy = MadeBy::l
 // composites may have been expanded. Throws otherwise.
 void verify_order(const Graph& before, const Graph& now, std::string_view after = "", MadeBy = MadeBy::lathe);
 // All graphs, and the table: names of rows and graphs are unique, a state input has a row with its type and kind, and
-// every row is named by some graph.
+// every row is an input of some graph. Other inputs have one kind and element type in all graphs. Of a row: its layout
+// in files is one, its first value too, `like` and `of` name rows that fit, and its name in its file is its own.
 void verify(const StepSet&, Level, std::string_view after = "", MadeBy = MadeBy::lathe);
 
 }  // namespace lathe

@@ -13,7 +13,7 @@
 #include "base/version.h"
 #include "base/warning.h"
 
-// Graphs: built, printed, checked, interpreted; ops of one's own.
+// Graphs: built, printed, checked, interpreted; custom ops.
 #include "ir/builder.h"
 #include "ir/interpret.h"
 #include "ir/print.h"
@@ -78,7 +78,7 @@
 #include "ops/triplet_loss.h"
 #include "ops/variance.h"
 
-// Networks: layers, model families of one's own.
+// Networks: layers, custom model families.
 #include "nn/families/model.h"
 #include "nn/layer_types/layer_type.h"
 #include "nn/layers.h"
@@ -86,15 +86,9 @@
 // Custom passes; the techniques with their options; gradients of ops checked.
 #include "passes/check/check_gradient.h"
 #include "passes/pass.h"
-#include "passes/techniques/accumulate.h"
-#include "passes/techniques/average.h"
-#include "passes/techniques/clip_norm.h"
-#include "passes/techniques/clip_value.h"
-#include "passes/techniques/gate.h"
+#include "passes/precision.h"
 #include "passes/techniques/gradients.h"
-#include "passes/techniques/lookahead.h"
-#include "passes/techniques/loss_scale.h"
-#include "passes/techniques/sam.h"
+#include "passes/techniques/table.h"
 
 // Devices and single graphs on them.
 #include "backend/backend.h"
@@ -105,10 +99,10 @@
 #include "nn/step/train_set.h"
 #include "session/session.h"
 
-// Recipes, data of one's own, plans, training, evaluation, prediction.
+// Recipes, custom data, plans, training, evaluation, prediction.
 #include "compile/compile.h"
+#include "compile/device_spec.h"
 #include "compile/outside.h"
-#include "compile/targets.h"
 #include "data/arrays.h"
 #include "data/fetch.h"
 #include "loop/lr_find.h"

@@ -27,6 +27,7 @@ struct EvalResult {                       // What evaluation found.
   std::optional<double> input_psnr;  // the same of the input
   int64_t samples = 0;               // seen
   double seconds = 0;                // it took
+  std::string warning;               // classes without a sample in the set; of evaluate() alone
 
   // f(name, value) for each that there is, but the loss.
   template <class F>

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/stopwatch.h"
+#include "recipe/sources/preparation.h"
 #include "rundir/progress.h"
 
 namespace lathe {
@@ -43,8 +44,8 @@ Evaluation::Evaluation(const Compiled& c, Executor& e, const data::Source& sourc
       task_(c.config.task),
       batch_(c.eval_batch),
       terms_per_sample_(c.data.terms()),
-      entropy_of_tokens_(task_ == Task::classify && c.data.target.shape.ndim() == 1 && evaluates_plain_loss(c.config)),
-      // Columns of several units have no common one: their errors are told in deviations.
+      entropy_of_tokens_(task_ == Task::classify && c.data.label.shape.ndim() == 1 && evaluates_plain_loss(c.config)),
+      // Columns of several units have no common one: their errors are given in deviations.
       unit_(terms_per_sample_ == 1 ? c.data.units.scale_of(0) : 1),
       whole_(c.program("eval")),
       tail_(source.size() % batch_ > 0 ? c.program(eval_tail_of(c.data, split, batch_)) : whole_),
@@ -86,28 +87,27 @@ void Evaluation::drain() {
   queue_.release_all();
 }
 
-EvalResult Evaluation::run() { return *run(nullptr); }
-
-std::optional<EvalResult> Evaluation::run(const StopSignals* stop) {
+std::optional<EvalResult> Evaluation::run() {
   const Stopwatch start;
   EvalResult r;
   r.split = split_;
   sums_ = {};
   for (Overlap& o : overlaps_) o.meet = o.join = 0;
+  executor_.leaving().begin_step();
   loader_.start(0);
   for (int64_t i = 0; i < loader_.batches_per_epoch(); ++i) {
-    if (stop && stop->received()) {
-      drain();
-      return std::nullopt;
-    }
     queue_.free_slots();
     const data::Batch batch = loader_.next();
     const size_t program = batch.count == batch_ ? whole_ : tail_;
     executor_.stage(program, first_slot_ + batch.slot);
     if (queue_.full()) queue_.make_room();
     add_done();
-    queue_.run(program, first_slot_ + batch.slot, i, {});
-    queue_.give_back(batch.slot);
+    const bool runs = queue_.submit(program, first_slot_ + batch.slot, i, {});
+    queue_.release(batch.slot);
+    if (!runs) {
+      drain();
+      return std::nullopt;
+    }
     r.samples += batch.count;
   }
   drain();
@@ -209,7 +209,10 @@ EvalResult evaluate(const std::string& run, const std::vector<std::string>& sets
   o.train = false;
   const Compiled c = compile(r, data.spec, o);
   const auto session = open_run(run, c, which);
-  return Evaluation(c, session->executor(), source, split).run();
+  EvalResult found = *Evaluation(c, session->executor(), source, split).run();
+  found.warning =
+      missing_classes(source, split, data.preparation ? data.preparation->names : std::vector<std::string>{});
+  return found;
 }
 
 }  // namespace lathe

@@ -7,7 +7,6 @@
 #include "compile/compile.h"
 #include "data/loader.h"
 #include "loop/eval_result.h"
-#include "loop/signals.h"
 #include "loop/step_queue.h"
 #include "rundir/run_dir.h"
 
@@ -28,15 +27,14 @@ class Evaluation {
   // Uses the executor's last two slots, or all where nothing is trained. No run of others may be under way in run(). It
   // gives batches to the device ahead, without a call that blocks, and allocates nothing.
   Evaluation(const Compiled&, Executor&, const data::Source&, data::Split);
-  EvalResult run();
-  std::optional<EvalResult> run(const StopSignals* stop);  // none: a signal came, and the pass was left (null: never)
+  std::optional<EvalResult> run();  // none: a run was left (run/leaving.h), and the pass with it
 
  private:
   struct Sums {
     double loss = 0, correct = 0, errors = 0, distance = 0, targets = 0, squares = 0, input_errors = 0;
   };
   void add_done();  // the metrics of the runs that are done, in order
-  void drain();     // all runs that were given
+  void drain();     // all runs that were submitted
 
   Executor& executor_;
   data::Split split_;

@@ -33,19 +33,19 @@ class Sweep {
   }
 
   double step(int64_t step, double lr) {
-    const bool accumulates = c_.schedule.accumulate > 1;
+    const bool accumulates = c_.steps.accumulate > 1;
     const int64_t terms = c_.data.terms();
     double loss = 0;
-    for (int64_t i = 0; i < c_.schedule.batches_in(step); ++i) {
+    for (int64_t i = 0; i < c_.steps.batches_in(step); ++i) {
       const data::Batch b = loader_->next();
-      const bool tail = b.count != c_.schedule.batch;
+      const bool tail = b.count != c_.steps.batch;
       const char* name = accumulates ? (tail ? "accumulate_tail" : "accumulate") : (tail ? "train_tail" : "train");
       stage_step_inputs(session_->executor(), b.slot, c_.recipe.seed, step, lr,
-                        1.0 / static_cast<double>(c_.schedule.samples_in(step) * terms));
+                        1.0 / static_cast<double>(c_.steps.samples_in(step) * terms));
       stage_optional_inputs(session_->executor(), b.slot, c_, step);
       run(c_.program(name), b.slot);
       loss += session_->executor().metric("loss");
-      if (accumulates && i + 1 == c_.schedule.batches_in(step)) run(c_.program("update"), b.slot);
+      if (accumulates && i + 1 == c_.steps.batches_in(step)) run(c_.program("update"), b.slot);
       loader_->release(b.slot);
     }
     return session_->executor().metric("accepted") > 0 ? loss : std::nan("");

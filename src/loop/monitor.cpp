@@ -11,7 +11,7 @@ namespace lathe {
 
 Monitor::Monitor(const Recipe& r)
     : higher_(find_eval_metric(r.train.monitor)->higher),
-      plateau_(r.schedule.name == "plateau"),
+      plateau_(follows_evaluations(r.schedule)),
       min_delta_(r.train.min_delta),
       gamma_(r.schedule.gamma),
       patience_(r.train.patience),
@@ -27,7 +27,7 @@ bool Monitor::improves(Track& t, double value, int64_t step) const {
   return false;
 }
 
-bool Monitor::hear(double value, int64_t step, bool regular) {
+bool Monitor::update(double value, int64_t step, bool regular) {
   if (plateau_ && regular && !improves(plateau_track_, value, step) && plateau_track_.bad >= plateau_patience_) {
     plateau_track_.bad = 0;
     factor_before_ = factor_;

@@ -17,7 +17,7 @@ class Monitor {
 
   // An evaluation after `step` steps found `value` of train.monitor. `regular`: one that a longer run has too, so that
   // a plateau may count it. Returns whether it is the best so far. Allocates nothing.
-  bool hear(double value, int64_t step, bool regular);
+  bool update(double value, int64_t step, bool regular);
 
   bool should_stop() const { return patience_ > 0 && track_.bad >= patience_; }
   int64_t evaluations_without_improvement() const { return track_.bad; }

@@ -7,6 +7,8 @@
 
 #include "loop/step_inputs.h"
 #include "loop/trainer.h"
+#include "passes/techniques/average.h"
+#include "passes/techniques/lookahead.h"
 #include "recipe/eval_metrics.h"
 
 namespace lathe {
@@ -21,13 +23,13 @@ Monitor::Info info_of(const Monitor& m) {
 TEST(Monitor, StopsWhenNothingImproves) {
   const Recipe r = parse_recipe("", "x.toml", {"train.patience=2", "train.min_delta=0.1"});
   Monitor m(r);
-  EXPECT_TRUE(m.hear(1.0, 10, true));
-  EXPECT_FALSE(m.hear(0.95, 20, true));  // too little
+  EXPECT_TRUE(m.update(1.0, 10, true));
+  EXPECT_FALSE(m.update(0.95, 20, true));  // too little
   EXPECT_FALSE(m.should_stop());
-  EXPECT_TRUE(m.hear(0.875, 30, true));
-  EXPECT_FALSE(m.hear(NAN, 40, true));
+  EXPECT_TRUE(m.update(0.875, 30, true));
+  EXPECT_FALSE(m.update(NAN, 40, true));
   EXPECT_FALSE(m.should_stop());
-  EXPECT_FALSE(m.hear(2, 50, true));
+  EXPECT_FALSE(m.update(2, 50, true));
   EXPECT_TRUE(m.should_stop());
   EXPECT_EQ(m.best_step(), 30);
   Monitor later(r);
@@ -38,22 +40,24 @@ TEST(Monitor, StopsWhenNothingImproves) {
 }
 
 TEST(Monitor, EveryMetricHasItsDirection) {
-  const std::map<std::string_view, std::vector<std::string>> keys{
-      {"class", {"data.source=synthetic"}},
-      {"value", {"data.source=synthetic", "data.target=value"}},
-      {"mask", {"data.source=synthetic", "data.target=mask", "model.family=unet", "model.channels=[4,8]"}},
-      {"image", {"data.source=synthetic", "data.target=image", "model.family=unet", "model.channels=[4,8]"}}};
+  const std::map<data::LabelKind, std::vector<std::string>> keys{
+      {data::LabelKind::class_index, {"data.source=synthetic"}},
+      {data::LabelKind::value, {"data.source=synthetic", "data.target=value"}},
+      {data::LabelKind::mask,
+       {"data.source=synthetic", "data.target=mask", "model.family=unet", "model.channels=[4,8]"}},
+      {data::LabelKind::image,
+       {"data.source=synthetic", "data.target=image", "model.family=unet", "model.channels=[4,8]"}}};
   for (const EvalMetric& metric : kEvalMetrics)
     for (const auto& [target, sets] : keys) {
       std::vector<std::string> all = sets;
       all.insert(all.end(), {"train.patience=1", "train.monitor=" + std::string(metric.name)});
-      if (!has_target(metric, target)) {
-        EXPECT_THROW(parse_recipe("", "x.toml", all), UserError) << metric.name << target;
+      if (!metric.targets.has(target)) {
+        EXPECT_THROW(parse_recipe("", "x.toml", all), UserError) << metric.name << name_of(target);
         continue;
       }
       Monitor m(parse_recipe("", "x.toml", all));
-      EXPECT_TRUE(m.hear(0.5, 1, true));
-      EXPECT_EQ(m.hear(0.6, 2, true), metric.higher) << metric.name;
+      EXPECT_TRUE(m.update(0.5, 1, true));
+      EXPECT_EQ(m.update(0.6, 2, true), metric.higher) << metric.name;
       EXPECT_EQ(m.should_stop(), !metric.higher) << metric.name;
     }
 }
@@ -74,24 +78,24 @@ TEST(Monitor, KnowsTheNamesOfEvaluations) {
 
 TEST(Monitor, AccuracyIsBetterWhenHigher) {
   Monitor m(parse_recipe("", "x.toml", {"train.patience=1", "train.monitor=accuracy"}));
-  EXPECT_TRUE(m.hear(0.5, 1, true));
-  EXPECT_TRUE(m.hear(0.6, 2, true));
-  EXPECT_FALSE(m.hear(0.6, 3, true));
+  EXPECT_TRUE(m.update(0.5, 1, true));
+  EXPECT_TRUE(m.update(0.6, 2, true));
+  EXPECT_FALSE(m.update(0.6, 3, true));
   EXPECT_TRUE(m.should_stop());
 }
 
 TEST(Monitor, PlateausLowerTheRateOneStepLater) {
   const Recipe r = parse_recipe("", "x.toml", {"schedule.name=plateau", "schedule.patience=2", "schedule.gamma=0.3"});
   Monitor m(r);
-  m.hear(1, 10, true);
-  m.hear(1, 20, true);
-  m.hear(1, 25, false);  // the end of this run, not of an epoch
+  m.update(1, 10, true);
+  m.update(1, 20, true);
+  m.update(1, 25, false);  // the end of this run, not of an epoch
   EXPECT_EQ(m.factor(1000), 1);
-  m.hear(1, 30, true);
+  m.update(1, 30, true);
   EXPECT_EQ(m.factor(30), 1);  // staged already
   EXPECT_EQ(m.factor(31), 0.3);
-  m.hear(1, 40, true);
-  m.hear(1, 50, true);
+  m.update(1, 40, true);
+  m.update(1, 50, true);
   EXPECT_EQ(m.factor(50), 0.3);
   EXPECT_EQ(m.factor(51), 0.3 * 0.3);
   Monitor later(r);
@@ -105,14 +109,14 @@ TEST(StepInputs, SayWhatTheRunIsTooShortFor) {
   c.recipe = parse_recipe(
       "", "x.toml",
       {"train.steps=10", "schedule.warmup_steps=11", "optimizer.lookahead=12", "train.swa_from=3", "optimizer.lr=0.5"});
-  c.schedule.steps_per_epoch = 4;
-  c.schedule.total_steps = 10;
+  c.steps.steps_per_epoch = 4;
+  c.steps.total_steps = 10;
   const std::vector<std::string> all{
       "schedule.warmup_steps = 11, but the run has 10 steps: the learning rate never reaches 0.5",
       "optimizer.lookahead = 12, but the run has 10 steps: slow weights never move",
       "train.swa_from = 3, but the run has 10 steps, 4 of which are an epoch: nothing is averaged"};
   EXPECT_EQ(too_short_for(c), all);
-  c.schedule.total_steps = 12;
+  c.steps.total_steps = 12;
   EXPECT_TRUE(too_short_for(c).empty());
   c.recipe = parse_recipe("", "x.toml", {"train.steps=12", "schedule.name=step", "schedule.step_epochs=4"});
   EXPECT_EQ(too_short_for(c).size(), 1u);
@@ -121,20 +125,20 @@ TEST(StepInputs, SayWhatTheRunIsTooShortFor) {
 }
 
 TEST(StepInputs, SharesOfAverages) {
-  TrainSchedule s;
+  TrainingSteps s;
   s.steps_per_epoch = 4;
   Recipe r;
-  r.train.swa_from = 2;
+  r.passes.get<AverageOptions>().swa_from = 2;
   // Epochs end after the steps 3, 7, 11, 15.
   const double swa[] = {1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 1.0 / 2, 0, 0, 0, 1.0 / 3};
   for (int64_t i = 0; i < 16; ++i) EXPECT_EQ(average_share(r, s, i), swa[i]) << i;
-  r.train.swa_from = 0;
-  r.train.ema = 0.9;
+  r.passes.get<AverageOptions>().swa_from = 0;
+  r.passes.get<AverageOptions>().ema = 0.9;
   EXPECT_EQ(average_share(r, s, 0), 1);
   EXPECT_DOUBLE_EQ(average_share(r, s, 10), 0.5);
   EXPECT_DOUBLE_EQ(average_share(r, s, 1000), 0.1);
-  r.optimizer.lookahead = 3;
-  r.optimizer.lookahead_alpha = 0.8;
+  r.passes.get<LookaheadOptions>().every = 3;
+  r.passes.get<LookaheadOptions>().alpha = 0.8;
   for (int64_t i = 0; i < 9; ++i) EXPECT_EQ(lookahead_share(r, i), i % 3 == 2 ? 0.8 : 0) << i;
 }
 

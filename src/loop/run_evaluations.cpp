@@ -14,12 +14,12 @@ RunEvaluations::RunEvaluations(const Compiled& c, Executor& e, const Dataset& da
     test_ = std::make_unique<Evaluation>(c, e, *source, data::Split::test);
 }
 
-std::optional<RunEvaluations::Found> RunEvaluations::run(const When& when, const StopSignals* stop) {
-  auto followed = (validation_ ? *validation_ : *test_).run(stop);
+std::optional<RunEvaluations::Found> RunEvaluations::run(const When& when) {
+  auto followed = (validation_ ? *validation_ : *test_).run();
   if (!followed) return std::nullopt;
   Found found{*followed, {}};
   if (validation_ && test_ && ends(found.followed, when)) {
-    found.test = test_->run(stop);
+    found.test = test_->run();
     if (!found.test) return std::nullopt;
   }
   return found;
@@ -28,7 +28,7 @@ std::optional<RunEvaluations::Found> RunEvaluations::run(const When& when, const
 bool RunEvaluations::ends(const EvalResult& r, const When& when) const {
   if (when.last || !when.monitor) return when.last;
   Monitor after = *when.monitor;
-  after.hear(monitored(r), when.step, when.regular);
+  after.update(monitored(r), when.step, when.regular);
   return after.should_stop();
 }
 
@@ -41,10 +41,10 @@ double RunEvaluations::monitored(const EvalResult& r) const {
 }
 
 void check_selection(const Recipe& r, bool has_validation) {
-  const char* key = r.train.patience > 0           ? "train.patience"
-                    : r.checkpoint.best            ? "checkpoint.best"
-                    : r.schedule.name == "plateau" ? "schedule.name"
-                                                   : nullptr;
+  const char* key = r.train.patience > 0              ? "train.patience"
+                    : r.checkpoint.best               ? "checkpoint.best"
+                    : follows_evaluations(r.schedule) ? "schedule.name"
+                                                      : nullptr;
   if (!key || has_validation) return;
   throw_recipe_error(r, {key, "data.validation"},
                      "expected a validation set to choose by, got none; data.validation = 0.1 holds a tenth of the "

@@ -21,15 +21,14 @@ class RunEvaluations {
     EvalResult followed;             // of validation data, or of test data where there are none
     std::optional<EvalResult> test;  // where the run ends here and `followed` is not the test set
   };
-  struct When {                        // What tells whether the run ends here.
+  struct When {                        // Where in the run it is.
     bool last = false;                 // its last step is done
-    bool regular = false;              // as Monitor::hear
+    bool regular = false;              // as Monitor::update
     int64_t step = 0;                  // that was done
     const Monitor* monitor = nullptr;  // may end it; null: none does
   };
-  // None: a signal came first, and nothing was told. Allocates nothing.
-  std::optional<Found> run(const When&, const StopSignals* stop);
-  Found all() { return *run({.last = true}, nullptr); }  // of every set that there is
+  // None: an evaluation was left. Allocates nothing.
+  std::optional<Found> run(const When&);
 
   // What train.monitor judges a run by; NaN where an evaluation has no such number: no improvement.
   double monitored(const EvalResult&) const;

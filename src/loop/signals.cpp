@@ -1,5 +1,6 @@
 #include "loop/signals.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -31,16 +32,19 @@ void put_back(const Saved& saved) {
 }
 
 // Handlers can reach only globals.
-std::atomic<int> g_received{0};
+StopFlag g_received;
 std::atomic<const char*> g_meaning{""};
-static_assert(std::atomic<int>::is_always_lock_free && std::atomic<const char*>::is_always_lock_free);
+// The path, whose text is complete when it is not null; null: no file.
+std::atomic<const char*> g_path{nullptr};
+std::atomic<const std::string*> g_text{nullptr};
+static_assert(std::atomic<const char*>::is_always_lock_free);
 std::mutex g_mutex;  // of the next two
 int g_users = 0;     // StopSignals that are alive
 Saved g_saved_by_stop, g_saved_by_exit;
 
 void note_signal(int number) {
-  if (number == SIGINT && g_received.load() == SIGINT) _exit(130);
-  g_received.store(number);
+  if (number == SIGINT && g_received.signal() == SIGINT) _exit(130);
+  g_received.set(number);
 }
 
 // What a handler may call is little: no formatting, no stdio.
@@ -53,7 +57,12 @@ void end_process(int number) {
   text[at++] = ' ';
   for (const char* c = g_meaning.load(); *c && at + 1 < sizeof(text); ++c) text[at++] = *c;
   text[at++] = '\n';
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, at);
+  [[maybe_unused]] ssize_t written = write(STDERR_FILENO, text, at);
+  if (const char* path = g_path.load()) {
+    const std::string& file = *g_text.load();
+    if (const int to = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); to >= 0)
+      written = write(to, file.data(), file.size());
+  }
   _exit(static_cast<int>(Exit::preempted));
 }
 
@@ -62,7 +71,7 @@ void end_process(int number) {
 StopSignals::StopSignals() {
   const std::lock_guard lock(g_mutex);
   if (g_users++ > 0) return;
-  g_received.store(0);
+  g_received.clear();
   install(note_signal, g_saved_by_stop);
 }
 
@@ -71,14 +80,27 @@ StopSignals::~StopSignals() {
   if (--g_users == 0) put_back(g_saved_by_stop);
 }
 
-int StopSignals::received() const { return g_received.load(); }
+const StopFlag& StopSignals::flag() const { return g_received; }
 
 ExitSignals::ExitSignals(const char* meaning) {
   set_meaning(meaning);
   install(end_process, g_saved_by_exit);
 }
 
-ExitSignals::~ExitSignals() { put_back(g_saved_by_exit); }
+ExitSignals::~ExitSignals() {
+  put_back(g_saved_by_exit);
+  drop_file();
+}
+
+void ExitSignals::set_file(std::string path, std::string text) {
+  LATHE_CHECK(path_.empty(), "{} is set already", path_);
+  path_ = std::move(path);
+  text_ = std::move(text);
+  g_text.store(&text_);
+  g_path.store(path_.c_str());
+}
+
+void ExitSignals::drop_file() { g_path.store(nullptr); }
 
 void ExitSignals::set_meaning(const char* meaning) { g_meaning.store(meaning); }
 

@@ -5,11 +5,15 @@
 // and a driver's compiler could not. The command line ends the process then (ExitSignals).
 #pragma once
 
+#include <string>
+
+#include "base/stop_flag.h"
+
 namespace lathe {
 
-// The first signal sets a flag that the loop reads at step boundaries and between batches of an evaluation; a second
-// SIGINT ends the process at once. Signals belong to the process: several runs in it share handlers and flag, so a
-// signal stops them all. Safe to make and end in any thread.
+// The first signal sets a flag that the loop reads at step boundaries, and runs between launches (run/leaving.h); a
+// second SIGINT ends the process at once. Signals belong to the process: several runs in it share handlers and flag, so
+// a signal stops them all. Safe to make and end in any thread.
 class StopSignals {
  public:
   StopSignals();   // the first one installs the handlers
@@ -17,7 +21,8 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  int received() const;  // the signal's number, or 0
+  const StopFlag& flag() const;                     // for who asks often
+  int received() const { return flag().signal(); }  // the signal's number, or 0
 };
 
 // For main programs: a signal ends the process at once with Exit::preempted and a line on the standard error that says
@@ -30,6 +35,12 @@ class ExitSignals {
   ExitSignals& operator=(const ExitSignals&) = delete;
 
   void set_meaning(const char*);  // from now on
+  // A file that the signal leaves behind, unless there is one of that name already. Once.
+  void set_file(std::string path, std::string text);
+  void drop_file();  // it leaves none from now on; allocates nothing
+
+ private:
+  std::string path_, text_;
 };
 
 }  // namespace lathe

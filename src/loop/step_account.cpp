@@ -5,13 +5,15 @@
 #include <iterator>
 #include <limits>
 
+#include "passes/techniques/gate.h"
+
 namespace lathe {
 
 double StepAccount::epoch_after(int64_t steps) const {
-  return static_cast<double>(steps) / static_cast<double>(c_.schedule.steps_per_epoch);
+  return static_cast<double>(steps) / static_cast<double>(c_.steps.steps_per_epoch);
 }
 
-void StepAccount::hear(const StepMetrics& m, double rate, MetricsLog& log) {
+void StepAccount::record(const StepMetrics& m, double rate, MetricsLog& log) {
   const int64_t step = m.step + 1;
   loss_ = m.loss;
   grad_norm_ = m.grad_norm;
@@ -22,7 +24,7 @@ void StepAccount::hear(const StepMetrics& m, double rate, MetricsLog& log) {
   else if (!overflow)
     ++skipped_in_a_row_;
   // Before a refused step may end the run: its line is the last.
-  if (step == 1 || step % c_.recipe.train.log_every == 0 || step == c_.schedule.total_steps || !m.accepted)
+  if (step == 1 || step % c_.recipe.train.log_every == 0 || step == c_.steps.total_steps || !m.accepted)
     write(m, rate, log);
   if (m.accepted)
     smooth_loss_ = smooth_loss_ ? 0.95 * *smooth_loss_ + 0.05 * loss_ : loss_;
@@ -72,15 +74,16 @@ void StepAccount::refuse(int64_t step) {
   const std::string what =
       fmt::format("step {}: loss {} and gradient norm {} are not both finite; the weights are as before this step",
                   step, loss_text(loss_), loss_text(grad_norm_));
-  if (c_.recipe.train.on_nan == "skip" && skipped_in_a_row_ < c_.recipe.train.nan_patience) {
+  const auto& gate = c_.recipe.passes.get<GateOptions>();
+  if (GateOptions::skips(gate) && skipped_in_a_row_ < gate.nan_patience) {
     progress_.note("warning: " + what);
     return;
   }
   progress_.finish();
   throw UserError(fmt::format(
-      "{} (epoch {}, first batch {}, {} refused in a row); lower optimizer.lr, set train.clip_norm, or go on past "
+      "{} (epoch {}, first batch {}, {} refused in a row); lower optimizer.lr, set train.clip_norm, or continue past "
       "single ones with train.on_nan = \"skip\"; {}",
-      what, c_.schedule.epoch_of(step - 1), c_.schedule.first_batch(step - 1), skipped_in_a_row_, what_is_left_()));
+      what, c_.steps.epoch_of(step - 1), c_.steps.first_batch(step - 1), skipped_in_a_row_, what_is_left_()));
 }
 
 }  // namespace lathe

@@ -1,5 +1,5 @@
-// StepAccount: what the steps of a run said: losses, refused steps, lines of metrics.jsonl. The host hears of a step
-// after the next ones were given to the device. A refused step changed nothing there.
+// StepAccount: what the steps of a run said: losses, refused steps, lines of metrics.jsonl. The host records a step
+// after the next ones were submitted. A refused step changed nothing there.
 #pragma once
 
 #include <functional>
@@ -16,20 +16,20 @@ namespace lathe {
 
 class StepAccount {
  public:
-  // `c` is read when the first step is heard of. `what_is_left`: of the run when it ends with a refused step, for the
+  // `c` is read when the first step is recorded. `what_is_left`: of the run when it ends with a refused step, for the
   // message.
   StepAccount(const Compiled& c, std::function<std::string()> what_is_left, ProgressSink& progress)
       : c_(c), what_is_left_(std::move(what_is_left)), progress_(progress) {}
 
   // The steps, in order. `rate`: its learning rate. Allocates nothing, but for refused steps. UserError when a step was
-  // refused and the recipe does not go on past it.
-  void hear(const StepMetrics&, double rate, MetricsLog&);
+  // refused and the recipe does not continue past it.
+  void record(const StepMetrics&, double rate, MetricsLog&);
 
   double loss() const { return loss_; }
   double smooth_loss() const { return smooth_loss_.value_or(loss_); }  // for people
   int64_t skipped() const { return skipped_; }                         // refused steps, of all parts of the run
   double epoch_after(int64_t steps) const;
-  void forget();  // no step was heard of: the loss is not a number
+  void forget();  // no step was recorded: the loss is not a number
 
   using Info = std::map<std::string, std::string>;
   void save(Info&) const;

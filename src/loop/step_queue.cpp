@@ -26,7 +26,7 @@ StepQueue::StepQueue(Executor& executor, data::Loader& loader, int ahead, int sl
 
 void StepQueue::make_room() {
   const int half = (runs_ + 1) / 2;
-  executor_.pause_until_done(given_[static_cast<size_t>((first_run_ + half - 1) % kMostRuns)].run);
+  executor_.pause_until_done(submitted_[static_cast<size_t>((first_run_ + half - 1) % kMostRuns)].run);
   done_ = std::max(done_, half);
 }
 
@@ -35,16 +35,19 @@ void StepQueue::wait() {
   done_ = runs_;
 }
 
-void StepQueue::run(size_t program, int slot, int64_t step, Tells tells) {
+bool StepQueue::submit(size_t program, int slot, int64_t step, Part part) {
   LATHE_CHECK(!full());
   const int at = (first_run_ + runs_) % kMostRuns;
-  // Counted before it is given: if the device fails now, this is the step that it failed in.
-  given_[static_cast<size_t>(at)] = {-1, step, tells};
+  // Counted before it is submitted: if the device fails now, this is the step that it failed in.
+  submitted_[static_cast<size_t>(at)] = {-1, step, part};
   ++runs_;
-  given_[static_cast<size_t>(at)].run = executor_.run(program, slot);
+  const int64_t run = executor_.run(program, slot);
+  submitted_[static_cast<size_t>(at)].run = run;
+  if (run < 0) --runs_;
+  return run >= 0;
 }
 
-void StepQueue::give_back(int slot) {
+void StepQueue::release(int slot) {
   moving_[static_cast<size_t>((first_slot_ + held_++) % kMostSlots)] = slot;
   while (held_ > 0 && executor_.has_moved(offset_ + moving_[static_cast<size_t>(first_slot_)])) release_oldest();
 }
@@ -67,25 +70,25 @@ void StepQueue::release_all() {
   while (held_ > 0) release_oldest();
 }
 
-std::optional<StepQueue::Given> StepQueue::take() {
+std::optional<StepQueue::Submitted> StepQueue::take() {
   if (runs_ == 0) return {};
-  const Given given = given_[static_cast<size_t>(first_run_)];
-  if (done_ == 0 && !executor_.is_done(given.run)) return {};
+  const Submitted front = submitted_[static_cast<size_t>(first_run_)];
+  if (done_ == 0 && !executor_.is_done(front.run)) return {};
   done_ = std::max(0, done_ - 1);
   first_run_ = (first_run_ + 1) % kMostRuns;
   --runs_;
-  return given;
+  return front;
 }
 
 std::optional<StepMetrics> StepQueue::next() {
-  while (const auto given = take()) {
-    if (given->tells.loss) loss_ += executor_.metric(given->run, "loss");
-    if (!given->tells.last) continue;
-    StepMetrics m{given->step, loss_, executor_.metric(given->run, "grad_norm"), true};
-    if (scaled_) m.gradient_scale = executor_.metric(given->run, "gradient_scale");
-    for (size_t i = 0; i < added_.size(); ++i) m.added[i] = executor_.metric(given->run, added_[i]);
+  while (const auto submitted = take()) {
+    if (submitted->part.loss) loss_ += executor_.metric(submitted->run, "loss");
+    if (!submitted->part.last) continue;
+    StepMetrics m{submitted->step, loss_, executor_.metric(submitted->run, "grad_norm"), true};
+    if (scaled_) m.gradient_scale = executor_.metric(submitted->run, "gradient_scale");
+    for (size_t i = 0; i < added_.size(); ++i) m.added[i] = executor_.metric(submitted->run, added_[i]);
     m.names = added_;
-    m.accepted = executor_.metric(given->run, "accepted") != 0 && std::isfinite(m.loss);
+    m.accepted = executor_.metric(submitted->run, "accepted") != 0 && std::isfinite(m.loss);
     loss_ = 0;
     return m;
   }
@@ -94,7 +97,7 @@ std::optional<StepMetrics> StepQueue::next() {
 
 std::optional<int64_t> StepQueue::oldest() const {
   if (runs_ == 0) return {};
-  return given_[static_cast<size_t>(first_run_)].step;
+  return submitted_[static_cast<size_t>(first_run_)].step;
 }
 
 }  // namespace lathe

@@ -1,8 +1,8 @@
-// StepQueue: the runs that the device was given and that the host has not heard of yet, and the batches whose bytes are
-// still on their way. The host learns of a step when it is done, in order, without waiting for it. It pauses only for
-// room: when as many runs are under way as the executor keeps metrics of, or when the loader has no slot that it could
-// fill; then until half of them are done, so that it pauses once for several steps and the device always has work.
-// Allocates nothing.
+// StepQueue: the runs that were submitted to the device and that the host has not recorded yet, and the batches whose
+// bytes are still on their way. The host takes a step when it is done, in order, without waiting for it. It pauses only
+// for room: when as many runs are under way as the executor keeps metrics of, or when the loader has no slot that it
+// could fill; then until half of them are done, so that it pauses once for several steps and the device always has
+// work. Allocates nothing.
 #pragma once
 
 #include <array>
@@ -38,21 +38,23 @@ class StepQueue {
   bool full() const { return runs_ == ahead_; }
   void make_room();  // pauses until the older half of the runs is done; there must be one
   void wait();       // for all runs, in the driver
-  // What a run tells: a part of the loss, and whether it ends the step with gradient norm and acceptance.
-  struct Tells {
+  // What a run is of its step: whether it has a part of the loss, and whether it ends the step with gradient norm and
+  // acceptance.
+  struct Part {
     bool loss = true, last = true;
   };
-  void run(size_t program, int slot, int64_t step, Tells);  // the executor's slot; the queue must not be full
+  // The executor's slot; the queue must not be full. False: the run was left (run/leaving.h), and the queue has it not.
+  bool submit(size_t program, int slot, int64_t step, Part);
 
-  void give_back(int slot);  // the loader's; all runs of the slot's batch were given: it goes to the loader once its
-                             // bytes have moved
-  void free_slots();         // before loader.next(): pauses if the loader has no slot at all
+  void release(int slot);  // the loader's; all runs of the slot's batch were submitted: it goes to the loader once its
+                           // bytes have moved
+  void free_slots();       // before loader.next(): pauses if the loader has no slot at all
 
-  struct Given {  // A run, and what it was given for.
+  struct Submitted {  // A run, and what it is of its step.
     int64_t run = 0, step = 0;
-    Tells tells;
+    Part part;
   };
-  std::optional<Given> take();        // the oldest run, if it is done; then the queue has it no more
+  std::optional<Submitted> take();    // the oldest run, if it is done; then the queue has it no more
   std::optional<StepMetrics> next();  // the oldest step, if all of its runs are done
   bool empty() const { return runs_ == 0; }
   void release_all();  // the slots; no run may be under way
@@ -64,9 +66,9 @@ class StepQueue {
   Executor& executor_;
   data::Loader& loader_;
   int ahead_, slots_, offset_;
-  bool scaled_ = false;                   // steps have a loss scale that adapts
-  std::vector<std::string> added_;        // other metrics of the Programs that end a step
-  std::array<Given, kMostRuns> given_{};  // a ring
+  bool scaled_ = false;                           // steps have a loss scale that adapts
+  std::vector<std::string> added_;                // other metrics of the Programs that end a step
+  std::array<Submitted, kMostRuns> submitted_{};  // a ring
   int first_run_ = 0, runs_ = 0;
   int done_ = 0;                          // so many of the oldest were waited for
   std::array<int, kMostSlots> moving_{};  // a ring

@@ -4,13 +4,13 @@
 #include <cmath>
 #include <limits>
 
-#include "base/format_bytes.h"
 #include "base/process_age.h"
 #include "base/stopwatch.h"
 #include "compile/outside.h"
 #include "loop/monitor.h"
 #include "loop/run_evaluations.h"
 #include "loop/signals.h"
+#include "loop/start_notes.h"
 #include "loop/step_account.h"
 #include "loop/step_queue.h"
 #include "loop/summary.h"
@@ -20,7 +20,7 @@
 #include "rundir/run_data.h"
 #include "rundir/run_dir.h"
 #include "session/state.h"
-#include "workload/own_data.h"
+#include "workload/custom_data.h"
 
 namespace lathe {
 namespace {
@@ -35,7 +35,7 @@ class Trainer {
             c_, [this] { return what_is_left(); }, progress_) {
     // All that can fail without a directory comes first: a run that cannot start leaves nothing behind.
     require_device(parse_device_name(r.device.name));
-    dataset_ = o.train_data ? own_dataset(r, o.train_data, o.validation_data, o.eval_data) : open_dataset(r);
+    dataset_ = o.train_data ? custom_dataset(r, o.train_data, o.validation_data, o.eval_data) : open_dataset(r);
     result_.warnings = missing_classes(dataset_, dataset_.preparation ? dataset_.preparation->names : Names{});
     // A device that others use, too, says what they have left of its memory.
     const DeviceName name = parse_device_name(r.device.name);
@@ -59,25 +59,16 @@ class Trainer {
   TrainResult run() {
     progress_.note(fmt::format("run directory: {}", options_.out));
     const bool begins = !restore();
-    const bool untrained = begins && c_.schedule.total_steps == 0;
-    if (!untrained && !evaluation_due_ && (step_ >= c_.schedule.total_steps || monitor_.should_stop()))
+    const bool untrained = begins && c_.steps.total_steps == 0;
+    if (!untrained && !evaluation_due_ && (step_ >= c_.steps.total_steps || monitor_.should_stop()))
       return nothing_to_do();
-    if (options_.on_start) options_.on_start(options_.out);
+    if (options_.on_start) options_.on_start(options_.out, step_);
+    fs_.remove_file(io::join_path(options_.out, kSummaryFile));  // of an earlier part: how this one ends is open
     replace_text(fs_, io::join_path(options_.out, "recipe.toml"), to_toml(c_.recipe));
     keep_run_data();
     log_.emplace(fs_, options_.out, step_, !evaluation_due_);
-    progress_.note(fmt::format("{}: {} training samples{}, {} steps of {}, {} parameters, {} planned, device {}",
-                               c_.recipe.name, c_.schedule.samples, other_sets(), c_.schedule.total_steps,
-                               c_.schedule.batch * c_.schedule.accumulate, c_.parameters(),
-                               format_bytes(c_.memory().total()), c_.recipe.device.name));
     result_.device_notes = executor_->device().notes();
-    for (const std::string& note : result_.device_notes) progress_.note(c_.recipe.device.name + ": " + note);
-    if (const Recomputed again = recomputed(c_.set.programs[0]); again.launches > 0)
-      progress_.note(fmt::format("memory.budget: {} launches of a step run again, {:.2f} % more FLOP", again.launches,
-                                 again.flops_percent));
-    if (const int64_t wanted = eval_batch_of(c_.recipe, c_.data); c_.eval_batch < wanted)
-      progress_.note(
-          fmt::format("memory.budget: evaluation goes in batches of {} instead of {} samples", c_.eval_batch, wanted));
+    note_start(c_, result_.device_notes, progress_);
     for (const std::string& what : result_.warnings) progress_.note("warning: " + what);
     if (!untrained)
       for (const std::string& what : too_short_for(c_)) progress_.note("warning: " + what);
@@ -105,13 +96,6 @@ class Trainer {
  private:
   using Names = std::vector<std::string>;
 
-  std::string other_sets() const {
-    std::string text;
-    for (const data::Split split : {data::Split::validation, data::Split::test})
-      if (const int64_t n = c_.data.samples(split); n > 0) text += fmt::format(", {} {}", n, data::to_string(split));
-    return text;
-  }
-
   void keep_run_data() {
     if (!dataset_.preparation) return;
     if (!write_run_data(fs_, options_.out, {dataset_.spec, *dataset_.preparation}))
@@ -136,19 +120,19 @@ class Trainer {
     const auto newest = files_->newest();
     throw DriverError(fmt::format(
         "{}: lost in step {} of {}: {}; {}; the system's log may say more (dmesg)", c_.recipe.device.name,
-        queue_->oldest().value_or(step_) + 1, c_.schedule.total_steps, e.what(),
+        queue_->oldest().value_or(step_) + 1, c_.steps.total_steps, e.what(),
         !newest ? "there is no checkpoint yet: start again, here or with another --device"
-                : fmt::format("the checkpoint of step {} is intact: go on with --resume --out {}, here or with "
+                : fmt::format("the checkpoint of step {} is intact: continue with --resume --out {}, here or with "
                               "another --device",
                               *newest, options_.out)));
   }
 
   // The checkpoint is at the end of the recipe already: its numbers are shown, no file changes.
   TrainResult nothing_to_do() {
-    progress_.note(fmt::format("nothing to do: the checkpoint is at step {} of {}{}", step_, c_.schedule.total_steps,
+    progress_.note(fmt::format("nothing to do: the checkpoint is at step {} of {}{}", step_, c_.steps.total_steps,
                                monitor_.should_stop() ? ", where train.patience ended the run" : ""));
     if (evaluations_->any()) {
-      const auto [followed, test] = evaluations_->all();
+      const auto [followed, test] = *evaluations_->run({.last = true});
       (followed.split == data::Split::validation ? result_.validation : result_.test) = followed;
       if (test) result_.test = test;
     }
@@ -167,13 +151,13 @@ class Trainer {
       const auto it = found->manifest.info.find(key);
       return it == found->manifest.info.end() ? int64_t{0} : std::strtoll(it->second.c_str(), nullptr, 10);
     };
-    if (find_schedule(schedule_.name)->to_end && info("total_steps") != c_.schedule.total_steps &&
-        step_ < c_.schedule.total_steps)
+    if (find_schedule(schedule_.name)->to_end && info("total_steps") != c_.steps.total_steps &&
+        step_ < c_.steps.total_steps)
       progress_.note(
           fmt::format("warning: the {} schedule now ends at step {}, it ended at {} when the checkpoint was "
                       "written: the learning "
                       "rate is not that of a run to {} from the beginning",
-                      schedule_.name, c_.schedule.total_steps, info("total_steps"), c_.schedule.total_steps));
+                      schedule_.name, c_.steps.total_steps, info("total_steps"), c_.steps.total_steps));
     if (const auto it = found->manifest.info.find(kSecondsInfo); it != found->manifest.info.end()) {
       earlier_seconds_ = std::strtod(it->second.c_str(), nullptr);
       result_.timed_from = info(kTimedFromInfo);
@@ -204,7 +188,7 @@ class Trainer {
   }
 
   void loop() {
-    const bool accumulates = c_.schedule.accumulate > 1;
+    const bool accumulates = c_.steps.accumulate > 1;
     whole_ = c_.program(accumulates ? "accumulate" : "train");
     tail_ = c_.has(accumulates ? "accumulate_tail" : "train_tail")
                 ? c_.program(accumulates ? "accumulate_tail" : "train_tail")
@@ -214,27 +198,43 @@ class Trainer {
     if (evaluation_due_) {
       progress_.note(fmt::format("the evaluation of step {}, which a signal ended", step_));
       evaluate_and_keep();
-      if (step_ == c_.schedule.total_steps || result_.stopped_early) return;
+      if (step_ == c_.steps.total_steps || result_.stopped_early) return;
     }
-    loader_->start(c_.schedule.epoch_of(step_), c_.schedule.first_batch(step_));
+    loader_->start(c_.steps.epoch_of(step_), c_.steps.first_batch(step_));
     batch_ = take_batch(step_);
-    while (step_ < c_.schedule.total_steps) {
+    while (step_ < c_.steps.total_steps) {
       const Stopwatch begin;
       const DeviceCounters before = executor_->device().counters();
-      run_step();
+      if (!run_step()) return stop_in_step();
       if (step_ > first_step_) count(before);
       ++step_;
       result_.seconds += begin.seconds();
-      samples_ += c_.schedule.samples_in(step_ - 1);
+      samples_ += c_.steps.samples_in(step_ - 1);
       after_step();
-      if (const int number = signal(); number && (step_ < c_.schedule.total_steps || evaluation_due_)) {
-        progress_.note(fmt::format("signal {}: checkpoint at step {}; resume with --resume", number, step_));
-        checkpoint();
-        result_.preempted = true;
+      if (const int number = signal(); number && (step_ < c_.steps.total_steps || evaluation_due_)) {
+        stop_here(number);
         return;
       }
       if (result_.stopped_early) return;
     }
+  }
+
+  void stop_here(int number) {
+    progress_.note(fmt::format("signal {}: checkpoint at step {}; resume with --resume", number, step_));
+    checkpoint();
+    result_.preempted = true;
+  }
+
+  // A signal came in the middle of a step, which was left.
+  void stop_in_step() {
+    if (!executor_->leaving().spoiled()) return stop_here(signal());
+    flush();
+    result_.warnings.push_back(
+        fmt::format("signal {}: step {} was left half done, it takes too long; steps since the last checkpoint are "
+                    "lost, --resume does them again: {}",
+                    signal(), step_ + 1, what_is_left()));
+    progress_.note("warning: " + result_.warnings.back());
+    result_.preempted = true;
   }
 
   int signal() const { return signals_ ? signals_->received() : 0; }
@@ -251,7 +251,7 @@ class Trainer {
   data::Batch take_batch(int64_t step) {
     queue_->free_slots();
     const data::Batch b = loader_->next();
-    const double terms = static_cast<double>(c_.schedule.samples_in(step) * terms_per_sample_);
+    const double terms = static_cast<double>(c_.steps.samples_in(step) * terms_per_sample_);
     stage_step_inputs(*executor_, b.slot, c_.recipe.seed, step, rate_of(step), 1.0 / terms);
     stage_optional_inputs(*executor_, b.slot, c_, step);
     executor_->stage(program_of(b), b.slot);
@@ -263,62 +263,64 @@ class Trainer {
     return factor == 1 ? rate : std::min(rate, std::max(c_.recipe.schedule.min_lr, rate * factor));
   }
 
-  size_t program_of(const data::Batch& b) const { return b.count == c_.schedule.batch ? whole_ : tail_; }
+  size_t program_of(const data::Batch& b) const { return b.count == c_.steps.batch ? whole_ : tail_; }
 
-  // Gives one optimizer step to the device: every micro-batch, then the update.
-  void run_step() {
-    const int64_t count = c_.schedule.batches_in(step_);
+  // Gives one optimizer step to the device: every micro-batch, then the update. False: it was left (run/leaving.h).
+  bool run_step() {
+    executor_->leaving().begin_step();
+    const int64_t count = c_.steps.batches_in(step_);
     for (int64_t i = 0; i < count; ++i) {
       const data::Batch now = batch_;
-      const bool last = i + 1 == count, more = !last || step_ + 1 < c_.schedule.total_steps;
+      const bool last = i + 1 == count, more = !last || step_ + 1 < c_.steps.total_steps;
       const auto take_next = [&] { batch_ = take_batch(last ? step_ + 1 : step_); };
       // The next batch moves to the device while this one is computed with: given before the kernels if it is there, so
       // that it is in time even when the device is as fast as the host; a batch that is not there must not hold them
       // up. The update stages inputs of its own, and the device has two slots: then the next batch comes after it.
       const bool early = more && !(last && update_) && loader_->ready();
       if (early) take_next();
-      give(program_of(now), now.slot, {.loss = true, .last = last && !update_});
+      if (!submit(program_of(now), now.slot, {.loss = true, .last = last && !update_})) return false;
       if (last && update_) {
         executor_->stage(*update_, now.slot);
-        give(*update_, now.slot, {.loss = false, .last = true});
+        if (!submit(*update_, now.slot, {.loss = false, .last = true})) return false;
       }
-      queue_->give_back(now.slot);
+      queue_->release(now.slot);
       if (more && !early) take_next();
     }
+    return true;
   }
 
-  void give(size_t program, int slot, StepQueue::Tells tells) {
+  bool submit(size_t program, int slot, StepQueue::Part part) {
     if (queue_->full()) {
       queue_->make_room();
-      hear();
+      record_finished();
     }
-    queue_->run(program, slot, step_, tells);
+    return queue_->submit(program, slot, step_, part);
   }
 
-  // Deals with the steps that are done, in order.
-  void hear() {
-    while (const auto m = queue_->next()) account_.hear(*m, rate_of(m->step), *log_);
+  // Records the steps that are done, in order.
+  void record_finished() {
+    while (const auto m = queue_->next()) account_.record(*m, rate_of(m->step), *log_);
   }
 
   // Waits for every step: before anything that shows, keeps or depends on the state of the run.
-  void settle() {
+  void flush() {
     if (queue_->oldest()) {
       const Stopwatch wait;
       queue_->wait();
       result_.seconds += wait.seconds();
     }
-    hear();
+    record_finished();
   }
 
   bool is_epoch_end(int64_t every) const {
-    return every > 0 && step_ % c_.schedule.steps_per_epoch == 0 && c_.schedule.epoch_of(step_) % every == 0;
+    return every > 0 && step_ % c_.steps.steps_per_epoch == 0 && c_.steps.epoch_of(step_) % every == 0;
   }
   bool evaluates() const {
-    return evaluations_->any() && (step_ == c_.schedule.total_steps || is_epoch_end(c_.recipe.train.eval_every));
+    return evaluations_->any() && (step_ == c_.steps.total_steps || is_epoch_end(c_.recipe.train.eval_every));
   }
   bool keeps() const {
     const CheckpointRecipe& k = c_.recipe.checkpoint;
-    return step_ == c_.schedule.total_steps || (k.every_steps > 0 && step_ % k.every_steps == 0) ||
+    return step_ == c_.steps.total_steps || (k.every_steps > 0 && step_ % k.every_steps == 0) ||
            is_epoch_end(k.every_epochs);
   }
 
@@ -326,24 +328,24 @@ class Trainer {
   void after_step() {
     // Kernels were compiled in the first step: time counts from here.
     if (evaluates() || keeps() || step_ == first_step_ + 1)
-      settle();
+      flush();
     else
-      hear();
+      record_finished();
     if (step_ == first_step_ + 1) {
       // From here on there is something that a checkpoint would keep.
-      if (options_.handle_signals) signals_.emplace();
+      if (options_.handle_signals) executor_->leaving().watch(&signals_.emplace().flag());
       result_.start_seconds = process_age();
       result_.start_cpu_seconds = process_cpu_seconds();
     }
     const double rate = static_cast<double>(samples_) / result_.seconds;
     const double per_step = result_.seconds / static_cast<double>(step_ - first_step_);
-    progress_.update({step_, c_.schedule.total_steps, account_.epoch_after(step_), account_.smooth_loss(),
-                      rate_of(step_ - 1), rate, per_step * static_cast<double>(c_.schedule.total_steps - step_)});
+    progress_.update({step_, c_.steps.total_steps, account_.epoch_after(step_), account_.smooth_loss(),
+                      rate_of(step_ - 1), rate, per_step * static_cast<double>(c_.steps.total_steps - step_)});
     if (options_.on_step) options_.on_step(step_, *executor_);
     evaluate_and_keep();
   }
 
-  // What is due after a step. A signal ends an evaluation: it is done again where the run goes on.
+  // What is due after a step. A signal ends an evaluation: it is done again where the run continues.
   void evaluate_and_keep() {
     const bool again = std::exchange(evaluation_due_, false);
     if (evaluates()) {
@@ -353,23 +355,22 @@ class Trainer {
     if (again || keeps() || result_.stopped_early) checkpoint();
   }
 
-  // False: a signal came first; then nothing is told or changed.
+  // False: a signal came first; then nothing is reported or changed.
   bool evaluate_now() {
-    const bool last = step_ == c_.schedule.total_steps, regular = is_epoch_end(c_.recipe.train.eval_every);
-    const auto found = evaluations_->run({.last = last, .regular = regular, .step = step_, .monitor = &monitor_},
-                                         signals_ ? &*signals_ : nullptr);
+    const bool last = step_ == c_.steps.total_steps, regular = is_epoch_end(c_.recipe.train.eval_every);
+    const auto found = evaluations_->run({.last = last, .regular = regular, .step = step_, .monitor = &monitor_});
     if (!found) return false;
-    tell(found->followed);
+    report(found->followed);
     if (found->followed.split == data::Split::validation) judge(found->followed, regular);
-    if (found->test) tell(*found->test);
+    if (found->test) report(*found->test);
     return true;
   }
 
-  void tell(const EvalResult& found) {
+  void report(const EvalResult& found) {
     (found.split == data::Split::validation ? result_.validation : result_.test) = found;
     write_evaluation(*log_, step_, found);
     fmt::memory_buffer text;
-    fmt::format_to(std::back_inserter(text), "epoch {}: ", c_.schedule.epoch_of(step_));
+    fmt::format_to(std::back_inserter(text), "epoch {}: ", c_.steps.epoch_of(step_));
     append_evaluation(text, found);
     progress_.note({text.data(), text.size()});
   }
@@ -377,12 +378,12 @@ class Trainer {
   // What validation data say of the run's course.
   void judge(const EvalResult& found, bool regular) {
     const double factor = monitor_.factor(step_ + 1);
-    if (monitor_.hear(evaluations_->monitored(found), step_, regular) && c_.recipe.checkpoint.best)
+    if (monitor_.update(evaluations_->monitored(found), step_, regular) && c_.recipe.checkpoint.best)
       publish(Which::best);
     if (monitor_.factor(step_ + 1) != factor)
       progress_.note(fmt::format("no better validation {} for {} evaluations: learning rate {:.3g}",
                                  c_.recipe.train.monitor, c_.recipe.schedule.patience, rate_of(step_ + 1)));
-    if (step_ < c_.schedule.total_steps && monitor_.should_stop()) {
+    if (step_ < c_.steps.total_steps && monitor_.should_stop()) {
       progress_.note(fmt::format("no better validation {} for {} evaluations: the run ends; the best was at step {}",
                                  c_.recipe.train.monitor, monitor_.evaluations_without_improvement(),
                                  monitor_.best_step()));
@@ -394,8 +395,8 @@ class Trainer {
   void checkpoint() { publish(Which::newest); }
 
   void publish(Which which) {
-    settle();
-    std::map<std::string, std::string> info{{"total_steps", std::to_string(c_.schedule.total_steps)},
+    flush();
+    std::map<std::string, std::string> info{{"total_steps", std::to_string(c_.steps.total_steps)},
                                             {kSecondsInfo, fmt::format("{:.3f}", earlier_seconds_ + result_.seconds)},
                                             {kTimedFromInfo, std::to_string(result_.timed_from)}};
     if (evaluation_due_) info[kEvaluationDueInfo] = "1";
@@ -408,7 +409,7 @@ class Trainer {
   double step_flops() const {
     double flops = 0;
     for (const Launch& l : c_.set.programs[whole_].launches) flops += l.flops();
-    return flops * static_cast<double>(c_.schedule.accumulate);
+    return flops * static_cast<double>(c_.steps.accumulate);
   }
 
   TrainResult finish() {
@@ -431,6 +432,11 @@ class Trainer {
     result_.device = c_.recipe.device.name;
     result_.resident_bytes = resident_peak();
     result_.outside_measured = measure_outside(c_);
+    // A run that was at its end already has one.
+    const auto keep_summary = [&] {
+      if (!result_.unchanged) replace_text(fs_, io::join_path(options_.out, kSummaryFile), summary_json(result_));
+    };
+    keep_summary();
     if (!hurried_ && options_.measure_peak) {
       const DeviceName device = parse_device_name(c_.recipe.device.name);
       // Loaders fill the executor's memory ahead: they end before it.
@@ -443,9 +449,8 @@ class Trainer {
             result_.flops_per_second,
             measure_peak(find_backend(device.backend), {device.index, static_cast<int>(c_.recipe.device.threads)})
                 .flops_per_second);
+      keep_summary();
     }
-    // A run that was at its end already has one.
-    if (!result_.unchanged) replace_text(fs_, io::join_path(options_.out, kSummaryFile), summary_json(result_));
     return result_;
   }
 
@@ -483,7 +488,7 @@ class Trainer {
 TrainResult train(const Recipe& recipe, const TrainOptions& o) {
   for (const auto& [name, given] : {std::pair{"validation_data", &o.validation_data}, {"eval_data", &o.eval_data}})
     LATHE_USER_CHECK(o.train_data || !*given, "TrainOptions::{}: expected train_data with it, got none", name);
-  Recipe r = o.train_data ? with_own_data(recipe, *o.train_data) : recipe;
+  Recipe r = o.train_data ? with_custom_data(recipe, *o.train_data) : recipe;
   check_selection(r, r.data.validation > 0 || o.validation_data);
   if (r.device.name == "auto" && o.resume) r.device.name = device_of_run(o.out).value_or("auto");
   return Trainer(r, o).run();

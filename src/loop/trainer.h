@@ -17,25 +17,26 @@
 
 namespace lathe {
 
-struct TrainOptions {         // How train() runs.
-  std::string out;            // run directory
-  bool new_out = false;       // never one that is there: out-2, out-3, ... if it has to be; TrainResult::out tells
-  bool resume = false;        // go on from the newest valid checkpoint, if there is one
-  bool measure_peak = false;  // at the end, for the percentage of the device's peak
-  ProgressSink* progress = nullptr;  // hears how the run goes; null: nobody does
-  // Signals that ask to stop (SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP) end the run with a checkpoint, from the end of
-  // its first step to that of its last: the handlers of the program are away in that time. Before it there is nothing
+struct TrainOptions {                // How train() runs.
+  std::string out;                   // run directory
+  bool new_out = false;              // never one that is there: out-2, out-3, ... if it has to be; see TrainResult::out
+  bool resume = false;               // continue from the newest valid checkpoint, if there is one
+  bool measure_peak = false;         // at the end, for the percentage of the device's peak
+  ProgressSink* progress = nullptr;  // notified of progress; may be null
+  // Signals that ask to stop (SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP) end the run with a checkpoint, or with the one
+  // that is there where a step would take too long to complete (run/leaving.h), from the end of its first step to that
+  // of its last: the handlers of the program are away in that time. Before it there is nothing
   // to keep, and after it everything is kept: signals are the program's own then. False: all signals are left alone.
   bool handle_signals = true;
   CompileOptions compile;  // passes and device
-  // Data of one's own (data/arrays.h) instead of the recipe's, whose data.source, path, shape, classes and numbers of
+  // Data of the program (data/arrays.h) instead of the recipe's, whose data.source, path, shape, classes and numbers of
   // samples they replace. Labels and numbers to predict are checked as they are read. Both below may be null, and
   // without `train_data` they are a UserError.
   std::shared_ptr<const data::Source> train_data = nullptr;
   std::shared_ptr<const data::Source> validation_data = nullptr;  // else data.validation of `train_data` is held out
   std::shared_ptr<const data::Source> eval_data = nullptr;        // the test set
-  // Called with the run directory, which is there and locked, before the first step.
-  std::function<void(const std::string& out)> on_start = nullptr;
+  // Called with the run directory, which is there and locked, and the step that the run is at, before the first one.
+  std::function<void(const std::string& out, int64_t step)> on_start = nullptr;
   // Called after each step with its number, counted from 1: for tests and profiles.
   std::function<void(int64_t step, Executor&)> on_step;
   // Called when a run ends before its recipe says so, by a signal or an error, before train() returns or throws; not
@@ -44,7 +45,7 @@ struct TrainOptions {         // How train() runs.
 };
 
 struct TrainResult {                                    // What train() did.
-  bool preempted = false;                               // a signal ended it; a checkpoint was written
+  bool preempted = false;                               // a signal ended it: `resume` goes on
   bool unchanged = false;                               // resumed at its end: nothing was trained, no file was written
   bool stopped_early = false;                           // train.patience ended it
   int64_t steps = 0;                                    // reached
@@ -70,7 +71,7 @@ struct TrainResult {                                    // What train() did.
   std::string out;          // run directory
   std::string device;       // that it ran on
   std::vector<std::string> device_notes;  // what it said of the kernels that were bound (Device::notes)
-  std::vector<std::string> warnings;      // of the data: classes without samples in a set
+  std::vector<std::string> warnings;      // classes without samples in a set; steps that a signal lost
 };
 
 // Evaluations while it trains are on the validation set, and the test set is evaluated once, at the end; without a

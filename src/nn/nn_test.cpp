@@ -17,7 +17,7 @@ namespace {
 
 TEST(Steps, EveryFamilyBuildsValidGraphs) {
   for (const ModelFamily& f : model_families()) {
-    if (is_own_family(f.name())) continue;
+    if (is_custom_family(f.name())) continue;
     StepConfig c;
     c.model = ModelConfig(f.name());
     Ints image{8, 8, 1};
@@ -68,7 +68,7 @@ TEST(Net, TheSameNameIsTheSameWeight) {
   EXPECT_THROW(net.buffer("w", {2, 3}, Init::normal(0.1)), UserError);
 }
 
-// Steps of a family of one's own; `build` decides what it gives.
+// Steps of a custom family; `build` decides what it gives.
 std::vector<StepSet> steps_of(const char* name, Value (*build)(Net&, const ModelConfig&, Value)) {
   register_family({.info = {.name = name}, .build = build});
   StepConfig c;

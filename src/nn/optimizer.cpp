@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/name_hash.h"
 #include "nn/optimizers/rules.h"
 #include "ops/cast.h"
 #include "ops/elementwise.h"
@@ -17,6 +18,19 @@ const OptimizerRule& rule_of(const std::string& name) {
   return *rule;
 }
 
+// What makes an optimizer another one: its rule, what the rule reads, and the parameters, as a hash of their names. The
+// learning rate is an input, and groups scale it.
+std::string identity(const OptimizerRule& rule, OptimizerConfig c, const std::vector<StateSpec>& params) {
+  std::string text(rule.name);
+  for_each_key(rule.keys, c, [&](std::string_view name, const auto& value, const auto& key) {
+    if (key) text += fmt::format(" {}={}", name, value);
+  });
+  if (c.weight_decay != 0) text += fmt::format(" weight_decay={}", c.weight_decay);
+  uint32_t names = name_hash("");
+  for (const StateSpec& s : params) names = name_hash("\n", name_hash(s.name, names));
+  return fmt::format("{} of {} parameters {:08x}", text, params.size(), names);
+}
+
 }  // namespace
 
 const OptimizerRule* find_optimizer(std::string_view name) {
@@ -25,16 +39,27 @@ const OptimizerRule* find_optimizer(std::string_view name) {
 }
 
 Optimizer::Optimizer(Builder& b, const OptimizerConfig& config, std::vector<StateSpec> params, std::string scope)
-    : b_(b), config_(config), rule_(rule_of(config.name)), params_(std::move(params)) {
+    : b_(b),
+      config_(config),
+      rule_(rule_of(config.name)),
+      params_(std::move(params)),
+      scope_(scope.empty() ? "" : scope + "."),
+      owner_(identity(rule_, config_, params_)) {
   if (rule_.counts && !params_.empty()) {
-    const std::string name = scope.empty() ? "optimizer.step" : scope + ".optimizer.step";
-    count_ = new_state({name, {DType::i32, {}}, InputKind::optimizer, Init::constant(0), {}, {}, params_[0].name});
+    count_ = new_state({scope_ + "optimizer.step",
+                        {DType::i32, {}},
+                        InputKind::optimizer,
+                        Init::constant(0),
+                        {},
+                        {},
+                        params_[0].name});
   }
 }
 
 Value Optimizer::new_state(StateSpec spec) {
   spec.gated = true;
   spec.saved_in = StateFile::optimizer;
+  spec.owner = owner_;
   const Value v = b_.input(spec.type, InputKind::optimizer, spec.name);
   specs_.add(std::move(spec));
   return v;

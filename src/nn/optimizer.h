@@ -24,12 +24,10 @@ struct OptimizerConfig {
   bool nesterov = false;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // adam and others: decays of the means, and what is added to divisors
   double weight_decay = 0;
-  bool centered = false;         // rmsprop
-  double decay_rate = 0.8;       // adafactor: decay of the mean square at step t is 1 - t^-decay_rate
-  double trust = 1e-3;           // lars
-  int64_t lookahead = 0;         // steps between two moves of the slow weights; 0: none
-  double lookahead_alpha = 0.5;  // part of the way that they move
-  Tables groups = {};            // ParamGroup
+  bool centered = false;    // rmsprop
+  double decay_rate = 0.8;  // adafactor: decay of the mean square at step t is 1 - t^-decay_rate
+  double trust = 1e-3;      // lars
+  Tables groups = {};       // ParamGroup
   friend bool operator==(const OptimizerConfig&, const OptimizerConfig&) = default;
 };
 
@@ -38,8 +36,9 @@ struct OptimizerRule;
 // The state of one optimizer and its updates: state inputs of the graph under construction.
 class Optimizer {
  public:
-  // `params`: those that are trained, in the order of the indices below. `scope` stands before the names of what they
-  // share (the count of steps): several optimizers of one set need several scopes. UserError: no such rule.
+  // `params`: those that are trained, in the order of the indices below. `scope` stands in the names of all state that
+  // the optimizer makes ("d.optimizer.step", "fc.weight.d.exp_avg"): several optimizers of one set need several scopes,
+  // and StateTable::add refuses state of two. UserError: no such rule.
   Optimizer(Builder&, const OptimizerConfig&, std::vector<StateSpec> params, std::string scope = "");
 
   // Appends the update of parameter i and returns its value after the step. `table`: rows of the parameter are looked
@@ -57,6 +56,7 @@ class Optimizer {
   OptimizerConfig config_;
   const OptimizerRule& rule_;
   std::vector<StateSpec> params_;
+  std::string scope_, owner_;  // "", or ending in "."; StateSpec::owner
   StateTable specs_;
   Value count_;  // accepted steps, before this one
   // Scalars that many parameters need, by name, constant and argument: built once, for cse would have to find them

@@ -46,12 +46,13 @@ struct Bench {
       if (i.name == "lr") v = {0.1};
       in.push_back({graph.type(i.value), v});
     }
-    const auto results = interpret(graph, in, Precision::exact);
+    const auto results = interpret(graph, in, precision);
     for (size_t k = 0; k < results.size(); ++k) state[graph.outputs[k].name] = results[k].data;
     return state[param];
   }
 
   size_t numel;
+  Precision precision = Precision::exact;
   Graph graph;
   std::map<std::string, Doubles> state;
   std::string param;
@@ -287,16 +288,62 @@ TEST(Optimizer, ScopesKeepOptimizersApart) {
     return s;
   };
   StepSet apart = step("a", "x", "first");
-  join(apart, step("b", "y", "second"));
+  merge(apart, step("b", "y", "second"));
   verify(apart, Level::tensor);
   EXPECT_TRUE(apart.state.find("first.optimizer.step") && apart.state.find("second.optimizer.step"));
   StepSet shared = step("a", "x", "");
-  EXPECT_NO_THROW(join(shared, step("a_tail", "x", "")));  // the same optimizer in another graph
+  EXPECT_NO_THROW(merge(shared, step("a_tail", "x", "")));  // the same optimizer in another graph
   try {
-    join(shared, step("b", "y", ""));
+    merge(shared, step("b", "y", ""));
     FAIL();
   } catch (const UserError& e) {
     EXPECT_NE(std::string(e.what()).find("optimizer.step"), std::string::npos) << e.what();
+  }
+}
+
+// Two optimizers of one parameter share nothing, and the same one in two graphs shares all.
+TEST(Optimizer, StateHasOneOwner) {
+  using Names = std::vector<std::string>;
+  const auto step = [](const char* graph, const OptimizerConfig& config, const char* scope, const Names& params) {
+    Builder b(graph);
+    StepSet s;
+    Values values;
+    std::vector<StateSpec> specs;
+    for (const std::string& name : params) {
+      specs.push_back({name, {DType::f32, {2}}, InputKind::param, Init::constant(0), {}});
+      values.push_back(b.input(specs.back().type, InputKind::param, name));
+      s.state.add(specs.back());
+    }
+    const Value g = b.input({DType::f32, {2}}, InputKind::batch, "g"),
+                lr = b.input({DType::f32, {}}, InputKind::step, "lr");
+    Optimizer o(b, config, specs, scope);
+    for (size_t i = 0; i < values.size(); ++i) o.update(i, values[i], g, lr);
+    o.finish();
+    for (const StateSpec& row : o.specs()) s.state.add(row);
+    s.graphs.push_back(b.finish());
+    return s;
+  };
+  const OptimizerConfig adam{.name = "adam"}, other{.name = "adam", .beta1 = 0.5}, adamw{.name = "adamw"},
+      slow{.name = "sgd", .momentum = 0.9}, fast{.name = "sgd", .momentum = 0.1};
+  StepSet same = step("a", adam, "", {"x", "y"});
+  merge(same, step("a_tail", adam, "", {"x", "y"}));
+  EXPECT_EQ(same.state.size(), 2 + 2 * 2 + 1u);
+  for (const OptimizerConfig& second : {adam, other}) {
+    StepSet apart = step("a", adam, "first", {"x"});
+    merge(apart, step("b", second, "second", {"x"}));
+    verify(apart, Level::tensor);
+    EXPECT_TRUE(apart.state.find("x.first.exp_avg") && apart.state.find("x.second.exp_avg"));
+  }
+  const std::tuple<OptimizerConfig, OptimizerConfig, Names> clashes[] = {
+      {adam, other, {"x"}}, {adam, adamw, {"x"}}, {adam, adam, {"x", "y"}}, {slow, fast, {"x"}}};
+  for (const auto& [first, second, params] : clashes) {
+    StepSet set = step("a", first, "", {"x"});
+    try {
+      merge(set, step("b", second, "", params));
+      ADD_FAILURE() << first.name << " and " << second.name;
+    } catch (const UserError& e) {
+      EXPECT_NE(std::string(e.what()).find("the optimizer that it belongs to is"), std::string::npos) << e.what();
+    }
   }
 }
 

@@ -78,6 +78,11 @@ const ScheduleRule* find_schedule(std::string_view name) {
   return found == std::end(kScheduleRules) ? nullptr : found;
 }
 
+bool follows_evaluations(const ScheduleConfig& c) {
+  const ScheduleRule* rule = find_schedule(c.name);
+  return rule && rule->by_evaluations;
+}
+
 double learning_rate(const ScheduleRun& c, int64_t step) {
   const ScheduleRule* rule = find_schedule(c.name);
   LATHE_USER_CHECK(rule, "schedule.name: expected one of {}, got \"{}\"", fmt::join(kScheduleNames, ", "), c.name);

@@ -51,6 +51,7 @@ struct ScheduleRule {                                // A schedule.
   unsigned keys;                                     // ScheduleKey: what it reads beside the peak
   bool to_end;                                       // its course depends on the length of the run
   double (*rate)(const ScheduleRun&, int64_t step);  // after the warm-up, if it reads that
+  bool by_evaluations = false;                       // falls where the monitored metric no longer improves
 };
 
 double constant_rate(const ScheduleRun&, int64_t step);             // see the table
@@ -80,10 +81,11 @@ inline constexpr ScheduleRule kScheduleRules[] = {
     {"warmup_stable_decay", "the peak, then a straight line to min_lr at the end",
      kReadsWarmup | kReadsMinLr | kReadsDecay, true, warmup_stable_decay_rate},
     {"plateau", "a drop by gamma when evaluations no longer improve",
-     kReadsWarmup | kReadsMinLr | kReadsGamma | kReadsPatience, false, constant_rate},
+     kReadsWarmup | kReadsMinLr | kReadsGamma | kReadsPatience, false, constant_rate, true},
 };
 
 const ScheduleRule* find_schedule(std::string_view name);  // or null
+bool follows_evaluations(const ScheduleConfig&);           // its rule does
 
 inline constexpr auto kScheduleNames = [] {  // of the table
   std::array<std::string_view, std::size(kScheduleRules)> names{};

@@ -74,7 +74,7 @@ TEST(Schedule, FollowsItsCourse) {
       EXPECT_GE(learning_rate(c, s), 0) << rule.name;
       EXPECT_LE(learning_rate(c, s), 1) << rule.name;
     }
-    // A course that does not depend on the length of the run goes on as it began.
+    // A course that does not depend on the length of the run continues as it began.
     ScheduleRun longer = c;
     longer.total_steps = 1000;
     bool same = true;

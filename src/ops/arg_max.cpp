@@ -8,7 +8,8 @@ namespace {
 
 struct ArgMax {
   using Params = ArgMaxParams;
-  static constexpr OpInfo info{.name = "arg_max", .doc = "position of the first maximum along an axis", .inputs = 1};
+  static constexpr OpInfo info{
+      .name = "arg_max", .doc = "position of the first maximum along an axis", .inputs = 1, .traits = kExact};
 
   static Types infer(ArgTypes x, const Params& p) {
     const Shape& s = x[0].shape;

@@ -22,7 +22,7 @@ namespace {
 struct Broadcast {
   using Params = BroadcastParams;
   static constexpr OpInfo info{
-      .name = "broadcast", .doc = "repeats dimensions of size 1, or missing in front", .inputs = 1};
+      .name = "broadcast", .doc = "repeats dimensions of size 1, or missing in front", .inputs = 1, .traits = kExact};
 
   static Types infer(ArgTypes x, const Params& p) {
     const Shape to(p.shape);

@@ -7,7 +7,7 @@ namespace {
 
 struct Clamp {
   using Params = ClampParams;
-  static constexpr OpInfo info{.name = "clamp", .doc = "x within [lo, hi]", .inputs = 1};
+  static constexpr OpInfo info{.name = "clamp", .doc = "x within [lo, hi]", .inputs = 1, .traits = kExact};
 
   static Values expand(Builder&, ArgValues x, const Params& p) {
     LATHE_USER_CHECK(p.lo <= p.hi, "clamp: lo {} is not below hi {}", p.lo, p.hi);

@@ -10,7 +10,8 @@ namespace {
 
 struct Concat {
   using Params = ConcatParams;
-  static constexpr OpInfo info{.name = "concat", .doc = "tensors one after another along an axis", .inputs = -1};
+  static constexpr OpInfo info{
+      .name = "concat", .doc = "tensors one after another along an axis", .inputs = -1, .traits = kExact};
 
   static Types infer(ArgTypes x, const Params& p) {
     const Shape& first = x[0].shape;

@@ -13,7 +13,7 @@ namespace {
 
 struct Full {
   using Params = FullParams;
-  static constexpr OpInfo info{.name = "full", .doc = "one value everywhere", .inputs = 0};
+  static constexpr OpInfo info{.name = "full", .doc = "one value everywhere", .inputs = 0, .traits = kExact};
   static Types infer(ArgTypes, const Params& p) { return {{p.dtype, Shape(p.shape)}}; }
   static Values vjp(const Vjp&, const Params&) { return {}; }
   static void reference(RefOuts y, RefIns, const Params& p) {
@@ -28,7 +28,7 @@ struct Full {
 
 struct Iota {
   using Params = IotaParams;
-  static constexpr OpInfo info{.name = "iota", .doc = "the index along `axis`", .inputs = 0};
+  static constexpr OpInfo info{.name = "iota", .doc = "the index along `axis`", .inputs = 0, .traits = kExact};
   static Types infer(ArgTypes, const Params& p) {
     const Shape shape(p.shape);
     normalize_axis(p.axis, shape.ndim(), "iota");

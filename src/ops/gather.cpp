@@ -21,7 +21,7 @@ int64_t row_at(const char* op, const RefTensor& indices, int64_t i, int64_t rows
 
 struct Gather {
   using Params = NoParams;
-  static constexpr OpInfo info{.name = "gather", .doc = "rows of x by index", .inputs = 2};
+  static constexpr OpInfo info{.name = "gather", .doc = "rows of x by index", .inputs = 2, .traits = kExact};
 
   static Types infer(ArgTypes x, const Params&) {
     LATHE_USER_CHECK(x[0].shape.ndim() >= 1 && is_index(x[1].dtype),

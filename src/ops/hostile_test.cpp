@@ -135,7 +135,7 @@ TEST(Hostile, EveryOpRefusesOrRuns) {
   EXPECT_GT(counts.run, 1000);
 }
 
-// Things that must be refused, with the part of the message that tells why.
+// Things that must be refused, with the part of the message that says why.
 TEST(Hostile, RefusalsNameTheReason) {
   struct Case {
     const char*

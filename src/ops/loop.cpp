@@ -26,6 +26,8 @@ class Lowering {
   LoopProgram run() {
     find_domain();
     def_ = definitions(g_);
+    depends_.assign(g_.types.size(), -1);
+    for (auto& of_section : emitted_) of_section.assign(g_.types.size(), -1);
     if (reduce_) {
       const auto& p = reduce_->get<ReduceParams>();
       out_.reduce = reduce_->is("reduce_sum") ? LoopReduce::sum : LoopReduce::max;
@@ -73,11 +75,12 @@ class Lowering {
     if (!reduce_) return false;
     const int32_t d = def_[static_cast<size_t>(v)];
     if (d < 0) return false;
-    if (const auto it = depends_.find(v); it != depends_.end()) return it->second;
+    if (depends_[static_cast<size_t>(v)] >= 0) return depends_[static_cast<size_t>(v)] == 1;
     const Node& n = g_.nodes[static_cast<size_t>(d)];
     bool result = &n == reduce_;
     for (ValueId x : n.inputs) result = result || depends_on_reduce(x);
-    return depends_[v] = result;
+    depends_[static_cast<size_t>(v)] = result;
+    return result;
   }
 
   // As emit, with the value as a reader of it in the graph would see it: rounded where its type has 16 bits.
@@ -85,11 +88,11 @@ class Lowering {
     const int32_t raw = emit(section, v, domain, after);
     const DType t = g_.type(v).dtype;
     if (!is_16bit(t)) return raw;
-    if (const auto it = exact_.find({raw, after}); it != exact_.end() && it->second == t) return raw;
+    if (is_exact(raw, after, t)) return raw;
     auto& rounded = rounded_[{raw, after, t}];
     if (rounded == 0) {
       rounded = 1 + push(section, {.op = t == DType::f16 ? ScalarOp::round_f16 : ScalarOp::round_bf16, .a = raw});
-      exact_[{rounded - 1, after}] = t;
+      set_exact(rounded - 1, after, t);
     }
     return rounded - 1;
   }
@@ -97,8 +100,7 @@ class Lowering {
   // Emits the instructions for value v read over `domain`; in the tail, the domain's shape may drop the reduced axes.
   // 16-bit values come in f32, rounded or not: who stores them rounds, other readers take emit_operand.
   int32_t emit(LoopSection& section, ValueId v, const Shape& domain, bool after) {
-    const auto key = std::pair(v, after);
-    if (const auto it = emitted_.find(key); it != emitted_.end()) return it->second;
+    if (const int32_t known = emitted_[after][static_cast<size_t>(v)]; known >= 0) return known;
     const int32_t d = def_[static_cast<size_t>(v)];
     int32_t result;
     if (d < 0) {
@@ -109,7 +111,7 @@ class Lowering {
         if (!after) throw NotALoop{"a value before the reduction depends on it"};
         const DType t = compute_type(g_.type(v).dtype);
         result = push(section, {.op = ScalarOp::arg, .a = kReducedArg, .dtype = t, .from = t});
-        if (out_.reduce == LoopReduce::max) exact_[{result, after}] = g_.type(v).dtype;
+        if (out_.reduce == LoopReduce::max) set_exact(result, after, g_.type(v).dtype);
       } else if (n.is("broadcast")) {
         if (after && depends_on_reduce(n.inputs[0]) && g_.type(n.inputs[0]).numel() != g_.type(v).numel())
           throw NotALoop{"the reduced value is broadcast again"};
@@ -119,12 +121,12 @@ class Lowering {
         const DType t = compute_type(p.dtype);
         const double value = t == p.dtype ? p.value : round_to(p.dtype, p.value);
         result = push(section, {.op = ScalarOp::constant, .value = value, .dtype = t, .from = t});
-        exact_[{result, after}] = p.dtype;
+        set_exact(result, after, p.dtype);
       } else {
         result = emit_elementwise(section, n, domain, after);
       }
     }
-    emitted_[key] = result;
+    emitted_[after][static_cast<size_t>(v)] = result;
     return result;
   }
 
@@ -150,7 +152,7 @@ class Lowering {
         continue;
       }
       at[k] = push(section, i);
-      if (k + 1 == e.instrs.size() && chooses(e)) exact_[{at[k], after}] = g_.type(n.outputs[0]).dtype;
+      if (k + 1 == e.instrs.size() && chooses(e)) set_exact(at[k], after, g_.type(n.outputs[0]).dtype);
     }
     return at.back();
   }
@@ -202,8 +204,19 @@ class Lowering {
                                           .a = static_cast<int32_t>(section.reads.size() - 1),
                                           .dtype = compute_type(t),
                                           .from = compute_type(t)});
-    exact_[{result, after}] = t;
+    set_exact(result, after, t);
     return result;
+  }
+
+  // The f32 of the instruction is a value of that type.
+  bool is_exact(int32_t instr, bool after, DType t) const {
+    const auto& list = exact_[after];
+    return static_cast<size_t>(instr) < list.size() && list[static_cast<size_t>(instr)] == t;
+  }
+  void set_exact(int32_t instr, bool after, DType t) {
+    auto& list = exact_[after];
+    if (list.size() <= static_cast<size_t>(instr)) list.resize(static_cast<size_t>(instr) + 1);
+    list[static_cast<size_t>(instr)] = t;
   }
 
   static int32_t push(LoopSection& section, ScalarInstr i) {
@@ -215,9 +228,9 @@ class Lowering {
   LoopProgram out_;
   const Node* reduce_ = nullptr;
   std::vector<int32_t> def_;
-  std::map<ValueId, bool> depends_;
-  std::map<std::pair<ValueId, bool>, int32_t> emitted_;
-  std::map<std::pair<int32_t, bool>, DType> exact_;              // instructions whose f32 is a value of that type
+  std::vector<int8_t> depends_;                                  // by value: 0, 1, or -1 where it was not asked yet
+  std::vector<int32_t> emitted_[2];                              // by section and value: its instruction, or -1
+  std::vector<std::optional<DType>> exact_[2];                   // by section and instruction, as far as there are any
   std::map<std::tuple<int32_t, bool, DType>, int32_t> rounded_;  // an instruction rounded: its number + 1
 };
 

@@ -38,7 +38,8 @@ Cost window_cost(const char* op, const Shape& x, ArgTypes in, ArgTypes out, cons
 
 struct MaxPool {
   using Params = PoolParams;
-  static constexpr OpInfo info{.name = "max_pool", .doc = "maximum of each window of NHWC images", .inputs = 1};
+  static constexpr OpInfo info{
+      .name = "max_pool", .doc = "maximum of each window of NHWC images", .inputs = 1, .traits = kExact};
   static Types infer(ArgTypes x, const Params& p) {
     LATHE_USER_CHECK(is_float(x[0].dtype), "max_pool: expected floats, got {}", to_string(x[0]));
     return {{x[0].dtype, geometry("max_pool", x[0].shape, p).y()}};

@@ -10,7 +10,8 @@ namespace {
 
 struct Pad {
   using Params = PadParams;
-  static constexpr OpInfo info{.name = "pad", .doc = "a value around the input and between its elements", .inputs = 1};
+  static constexpr OpInfo info{
+      .name = "pad", .doc = "a value around the input and between its elements", .inputs = 1, .traits = kExact};
 
   static Types infer(ArgTypes x, const Params& p) {
     const Shape& s = x[0].shape;

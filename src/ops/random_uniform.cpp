@@ -14,7 +14,7 @@ struct RandomUniform {
   static constexpr OpInfo info{.name = "random_uniform",
                                .doc = "numbers in [0, 1) from key {seed, step} and sample indices",
                                .inputs = 2,
-                               .traits = kRandom};
+                               .traits = kRandom | kExact};
 
   static Types infer(ArgTypes x, const Params& p) {
     LATHE_USER_CHECK(x[0] == (TensorType{DType::i64, {2}}), "random_uniform: the key must be i64[2], got {}",

@@ -103,7 +103,7 @@ struct ReduceSum {
 struct ReduceMax {
   using Params = ReduceParams;
   static constexpr OpInfo info{
-      .name = "reduce_max", .doc = "maximum over axes; NaN if any is", .inputs = 1, .traits = kReduction};
+      .name = "reduce_max", .doc = "maximum over axes; NaN if any is", .inputs = 1, .traits = kReduction | kExact};
   static Types infer(ArgTypes x, const Params& p) {
     for (int64_t a : p.axes)
       LATHE_USER_CHECK(a < 0 || a >= x[0].shape.ndim() || x[0].shape[static_cast<int>(a)] > 0,

@@ -13,7 +13,8 @@ Value mirrored(Value x) {
 
 struct ReduceMin {
   using Params = ReduceParams;
-  static constexpr OpInfo info{.name = "reduce_min", .doc = "minimum over axes; NaN if any is", .inputs = 1};
+  static constexpr OpInfo info{
+      .name = "reduce_min", .doc = "minimum over axes; NaN if any is", .inputs = 1, .traits = kExact};
   static Types infer(ArgTypes x, const Params& p) { return reduce_max_op.infer(x, &p); }
   static Values expand(Builder&, ArgValues x, const Params& p) {
     return {mirrored(reduce_max(mirrored(x[0]), p.axes, p.keep_dims))};

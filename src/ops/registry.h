@@ -1,4 +1,4 @@
-// The table of all ops, and the way into it for ops of one's own.
+// The table of all ops, and how custom ops are added to it.
 #pragma once
 
 #include "ir/op_def.h"
@@ -8,7 +8,7 @@ namespace lathe {
 // Every op, those of register_op included. The first call closes the table.
 const OpRegistry& registry();
 
-// Adds an op of one's own, which must live as long as the program. Building a graph with an op needs no registration;
+// Adds a custom op, which must live as long as the program. Building a graph with an op needs no registration;
 // what the table serves does: text of graphs, the `ref` backend for ops that have no expand(), `check_gradient` and the
 // conformance suite. UserError once the table is closed or where the name is taken. Not for several threads at once.
 void register_op(const OpDef&);

@@ -8,7 +8,8 @@ namespace {
 
 struct Slice {
   using Params = SliceParams;
-  static constexpr OpInfo info{.name = "slice", .doc = "a box of the input, every `steps`-th element", .inputs = 1};
+  static constexpr OpInfo info{
+      .name = "slice", .doc = "a box of the input, every `steps`-th element", .inputs = 1, .traits = kExact};
 
   static Types infer(ArgTypes x, const Params& p) {
     const Shape& s = x[0].shape;

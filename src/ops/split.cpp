@@ -8,7 +8,8 @@ namespace {
 
 struct Split {
   using Params = SplitParams;
-  static constexpr OpInfo info{.name = "split", .doc = "pieces along an axis, one output each", .inputs = 1};
+  static constexpr OpInfo info{
+      .name = "split", .doc = "pieces along an axis, one output each", .inputs = 1, .traits = kExact};
 
   static Types infer(ArgTypes x, const Params& p) {
     const Shape& s = x[0].shape;

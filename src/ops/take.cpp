@@ -16,7 +16,7 @@ namespace {
 
 struct Take {
   using Params = TakeParams;
-  static constexpr OpInfo info{.name = "take", .doc = "elements of an axis by index", .inputs = 2};
+  static constexpr OpInfo info{.name = "take", .doc = "elements of an axis by index", .inputs = 2, .traits = kExact};
 
   static Types infer(ArgTypes x, const Params& p) {
     const Shape &s = x[0].shape, &ids = x[1].shape;
@@ -65,7 +65,7 @@ struct Take {
 
 struct Flip {
   using Params = FlipParams;
-  static constexpr OpInfo info{.name = "flip", .doc = "axes the other way round", .inputs = 1};
+  static constexpr OpInfo info{.name = "flip", .doc = "axes the other way round", .inputs = 1, .traits = kExact};
 
   static Types infer(ArgTypes x, const Params& p) {
     for (size_t i = 0; i < p.axes.size(); ++i)
@@ -107,7 +107,8 @@ struct Flip {
 
 struct Roll {
   using Params = RollParams;
-  static constexpr OpInfo info{.name = "roll", .doc = "elements moved along an axis and round its end", .inputs = 1};
+  static constexpr OpInfo info{
+      .name = "roll", .doc = "elements moved along an axis and round its end", .inputs = 1, .traits = kExact};
 
   static Types infer(ArgTypes x, const Params& p) {
     LATHE_USER_CHECK(p.axis >= 0 && p.axis < x[0].shape.ndim(), "roll: axis {} is out of range for {}", p.axis,

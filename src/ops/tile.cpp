@@ -20,7 +20,8 @@ Value runs(Value x, int64_t length, int64_t times, const Shape& out) {
 
 struct Tile {
   using Params = TileParams;
-  static constexpr OpInfo info{.name = "tile", .doc = "the tensor several times over along each axis", .inputs = 1};
+  static constexpr OpInfo info{
+      .name = "tile", .doc = "the tensor several times over along each axis", .inputs = 1, .traits = kExact};
 
   static Types infer(ArgTypes x, const Params& p) {
     Shape s = x[0].shape;
@@ -58,7 +59,8 @@ struct Tile {
 
 struct Repeat {
   using Params = RepeatParams;
-  static constexpr OpInfo info{.name = "repeat", .doc = "each element several times along an axis", .inputs = 1};
+  static constexpr OpInfo info{
+      .name = "repeat", .doc = "each element several times along an axis", .inputs = 1, .traits = kExact};
 
   static Types infer(ArgTypes x, const Params& p) {
     LATHE_USER_CHECK(p.axis >= 0 && p.axis < x[0].shape.ndim(), "repeat: axis {} is out of range for {}", p.axis,

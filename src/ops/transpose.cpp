@@ -7,7 +7,7 @@ namespace {
 
 struct Transpose {
   using Params = TransposeParams;
-  static constexpr OpInfo info{.name = "transpose", .doc = "permutes axes", .inputs = 1};
+  static constexpr OpInfo info{.name = "transpose", .doc = "permutes axes", .inputs = 1, .traits = kExact};
   static Types infer(ArgTypes x, const Params& p) {
     const Shape& s = x[0].shape;
     Ints sorted = p.perm, shape;

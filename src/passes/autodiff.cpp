@@ -22,7 +22,7 @@ std::vector<bool> active_nodes(const Graph& g, const Node& grad, int32_t end) {
   std::vector<bool> from_wrt(g.types.size(), false), to_loss(g.types.size(), false),
       active(static_cast<size_t>(end), false);
   for (size_t i = 1; i < grad.inputs.size(); ++i) from_wrt[static_cast<size_t>(grad.inputs[i])] = true;
-  const auto any = [](const std::vector<ValueId>& values, const std::vector<bool>& set) {
+  const auto any = [](const ValueIds& values, const std::vector<bool>& set) {
     return std::ranges::any_of(values, [&](ValueId v) { return set[static_cast<size_t>(v)]; });
   };
   for (int32_t i = 0; i < end; ++i) {

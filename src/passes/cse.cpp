@@ -1,9 +1,10 @@
 #include "passes/cse.h"
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 #include <numeric>
-#include <unordered_map>
+#include <utility>
 
 #include "ir/rewrite.h"
 
@@ -20,8 +21,9 @@ class Merge {
     std::vector<bool> is_new_state(g.types.size(), false);
     for (const Output& o : g.outputs)
       if (o.kind == OutputKind::state) is_new_state[static_cast<size_t>(o.value)] = true;
-    std::unordered_multimap<uint64_t, size_t> seen;  // nodes by the hash of what they compute
-    seen.reserve(g.nodes.size());
+    // Nodes by the hash of what they compute, the newest first.
+    std::vector<int32_t> newest(std::bit_ceil(g.nodes.size() + 1), -1), before(g.nodes.size(), -1);
+    std::vector<uint64_t> hashes(g.nodes.size(), 0);
     for (size_t i = 0; i < g.nodes.size(); ++i) {
       const Node& n = g.nodes[i];
       if (n.op->has(kRandom) || n.op->has(kOrdered)) continue;
@@ -32,11 +34,14 @@ class Merge {
       uint64_t h = hash_combine(std::hash<const void*>{}(n.op), hash(attrs));
       for (ValueId v : inputs_) h = hash_combine(h, static_cast<uint64_t>(v));
       const Node* same = nullptr;
-      const auto [begin, end] = seen.equal_range(h);
-      for (auto it = begin; it != end && !same && !writes_state; ++it)
-        if (is_same(g.nodes[it->second], n, attrs)) same = &g.nodes[it->second];
+      int32_t& at = newest[h & (newest.size() - 1)];
+      for (int32_t k = writes_state ? -1 : at; k >= 0 && !same; k = before[static_cast<size_t>(k)]) {
+        const Node& other = g.nodes[static_cast<size_t>(k)];
+        if (hashes[static_cast<size_t>(k)] == h && is_same(other, n, attrs)) same = &other;
+      }
       if (!same) {
-        seen.emplace(h, i);
+        hashes[i] = h;
+        before[i] = std::exchange(at, static_cast<int32_t>(i));
         continue;
       }
       merged_[i] = any_ = true;

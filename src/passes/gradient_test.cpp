@@ -107,7 +107,7 @@ TEST(Gradient, EveryOpAndSampleAgreesWithFiniteDifferences) {
     for (const Sample& s : op->samples()) {
       SCOPED_TRACE(fmt::format("{}/{}", op->name(), s.label));
       const Graph node = sample_graph(*op, s);
-      const auto has_floats = [&](const std::vector<ValueId>& values) {
+      const auto has_floats = [&](const ValueIds& values) {
         return std::ranges::any_of(values, [&](ValueId v) { return is_float(node.type(v).dtype); });
       };
       possible = possible || (has_floats(node.nodes[0].inputs) && has_floats(node.nodes[0].outputs));

@@ -1,43 +1,24 @@
-// What a pass is: a function from step set to step set, without state, device or I/O. The ordered list is pipeline.cpp.
+// What a pass is: a function from step set to step set, without state, device or I/O. The ordered list is
+// techniques/table.h and pipeline.cpp.
 #pragma once
 
-#include <any>
 #include <functional>
 #include <string>
 #include <string_view>
-#include <typeindex>
-#include <unordered_map>
 #include <vector>
 
+#include "base/schema.h"
 #include "ir/step_set.h"
 #include "ir/target.h"
 #include "ir/verify.h"
 
 namespace lathe {
 
-// The options structs of passes, each of which lives with its pass.
-class PassOptions {
- public:
-  template <class T>
-  const T& get() const {  // as it was set, else with its defaults
-    static const T defaults{};
-    const auto found = structs_.find(typeid(T));
-    return found == structs_.end() ? defaults : *std::any_cast<T>(&found->second);
-  }
-  template <class T>
-  PassOptions& set(T options) {  // from now on get<T>() returns it
-    structs_[typeid(T)] = std::move(options);
-    return *this;
-  }
+using PassOptions = ParamSets;  // The options structs of passes, each of which lives with its pass.
 
- private:
-  std::unordered_map<std::type_index, std::any> structs_;
-};
-
-struct PassContext {             // All that a pass may know beside the set.
-  Target target;                 // of the device
-  DType precision = DType::f32;  // in which products are computed
-  PassOptions options = {};      // of the passes
+struct PassContext {         // All that a pass may know beside the set.
+  Target target;             // of the device
+  PassOptions options = {};  // of all passes
 };
 
 enum Touches : unsigned {    // What a pass may change beside nodes; a set of bits.
@@ -54,23 +35,46 @@ enum class Promise {  // What a pass says of the numbers that a run computes.
 
 using PassFunction = StepSet (*)(StepSet, const PassContext&);  // a pass
 
-// A pass over single graphs as one over sets: each_graph<cse>.
+// A pass over single graphs as one over sets: each_graph<cse>. Large graphs are passed side by side.
 template <Graph (*pass)(Graph, const PassContext&)>
 StepSet each_graph(StepSet set, const PassContext& context) {
-  for (Graph& g : set.graphs) g = pass(std::move(g), context);
+  for_each_graph(set.graphs, [&](size_t i) { set.graphs[i] = pass(std::move(set.graphs[i]), context); });
   return set;
 }
+
+// The options struct of a pass. Names of its fields are paths of recipe keys ("train.clip_value"): parsing, checks,
+// errors, printing, hash and reference follow from them. What the struct may have beside `fields`:
+//
+//   static bool is_on(const T&);  // the pass works on marked gradients, and has work to do; the driver refuses a set
+//                                 // whose steps mark none (ops/gradient.h)
+//   static T inert();  // options with which the pass has work to do and yet changes nothing: a bound of infinity
+//   static void check(const PassOptions&, RuleReport&);  // rules that join several options, of other passes too
+struct OptionsRow {
+  const Schema& (*schema)() = nullptr;                       // null: the pass has no options
+  bool (*is_on)(const PassOptions&) = nullptr;               // see above; null: no gradients are needed
+  void (*make_inert)(PassOptions&) = nullptr;                // what validate proves; null: as they are given
+  void (*check)(const PassOptions&, RuleReport&) = nullptr;  // null: any values of its fields fit together
+};
+
+// The row of a struct: kOptions<ClipValueOptions>.
+template <HasFields T>
+inline constexpr OptionsRow kOptions = [] {
+  OptionsRow row{schema_of<T>};
+  if constexpr (requires(const T& o) { T::is_on(o); })
+    row.is_on = [](const PassOptions& o) { return bool(T::is_on(o.get<T>())); };
+  if constexpr (requires { T::inert(); }) row.make_inert = [](PassOptions& o) { o.set(T::inert()); };
+  if constexpr (requires(const PassOptions& o, RuleReport& r) { T::check(o, r); }) row.check = T::check;
+  return row;
+}();
 
 struct PassEntry {                       // A pass with its name and place in the rules.
   std::string_view name;                 // for --disable-pass and reports
   PassFunction run;                      // the pass itself
   Level level;                           // what verify may demand of the result
-  bool required = false;                 // cannot be disabled: without it the set cannot be planned
+  bool required = false;                 // cannot be disabled: the plan or the loop relies on it
   unsigned touches = kTouchesNothing;    // Touches bits; the driver holds the pass to it
   Promise promise = Promise::preserves;  // proved by passes/check/validate.h
-  // Promise::changes: options with which the pass has work to do and yet changes nothing (a bound of infinity, a scale
-  // of 1): what validate proves. Null: those that it is given.
-  void (*make_inert)(PassOptions&) = nullptr;
+  OptionsRow options = {};               // its options struct
 };
 
 struct PassReport {       // What one pass did to all graphs.
@@ -90,7 +94,7 @@ struct AddedPass {
 struct PipelineOptions {              // How the pipeline runs.
   std::vector<std::string> disabled;  // names of optional passes; UserError on unknown or required ones
   std::string stop_after;             // empty: run all
-  // Passes of one's own: from here on like all others, in reports, on_pass, `disabled` and `stop_after`. UserError
+  // Custom passes: from here on like all others, in reports, on_pass, `disabled` and `stop_after`. UserError
   // where a name is taken or the pass to follow is unknown.
   std::vector<AddedPass> added = {};
   bool verify = true;  // check the set around each pass; after added ones it is checked always
@@ -98,7 +102,10 @@ struct PipelineOptions {              // How the pipeline runs.
   std::function<void(const PassEntry&, const StepSet& before, const StepSet& after)> on_pass;
 };
 
-std::span<const PassEntry> pipeline();                         // the table
+std::span<const PassEntry> pipeline();   // the table
+std::vector<OptionsRow> pass_options();  // of its passes, in their order; and registered ones
+// Options of a custom pass become keys of recipes: kOptions<MyOptions>. Before the first recipe is read.
+void register_options(const OptionsRow&);
 std::vector<PassEntry> pipeline_with(const PipelineOptions&);  // with the added passes in their places
 // How a pipeline differs from the table: names of disabled passes, and "+NAME" of added ones, sorted.
 std::vector<std::string> pipeline_changes(const PipelineOptions&);

@@ -1,9 +1,13 @@
-// The pipeline: read it aloud. And the driver, which does for every pass what no pass does itself: skip, verify, time.
+// The pipeline: the techniques (techniques/table.h), then what makes a step fit to be planned. And the driver, which
+// does for every pass what no pass does itself: skip, verify, time.
 #include <algorithm>
-#include <limits>
+#include <map>
+#include <optional>
 
 #include "base/did_you_mean.h"
 #include "base/stopwatch.h"
+#include "ops/grad.h"
+#include "ops/gradient.h"
 #include "passes/autodiff.h"
 #include "passes/canonicalize.h"
 #include "passes/cse.h"
@@ -14,40 +18,17 @@
 #include "passes/layout.h"
 #include "passes/pass.h"
 #include "passes/precision.h"
-#include "passes/techniques/accumulate.h"
-#include "passes/techniques/average.h"
-#include "passes/techniques/clip_norm.h"
-#include "passes/techniques/clip_value.h"
-#include "passes/techniques/gate.h"
-#include "passes/techniques/lookahead.h"
-#include "passes/techniques/loss_scale.h"
-#include "passes/techniques/sam.h"
+#include "passes/techniques/gradients.h"
+#include "passes/techniques/table.h"
 
 namespace lathe {
 namespace {
 
 // Level::lowered also demands state reads before state writes, which is the schedule's to arrange: the plan checks it.
-constexpr PassEntry kPipeline[] = {
-    // Techniques: what they do to a step is part of it from here on; `grad` is still one node.
-    {"sam", sam, Level::tensor, false, kTouchesNothing, Promise::changes,
-     [](PassOptions& o) { o.set(SamOptions{1e-30}); }},
-    // All others see the graph in which gradients meet parameters.
-    {"accumulate", accumulate, Level::tensor, true, kTouchesState | kTouchesPorts | kTouchesGraphs},
-    {"clip_value", clip_value, Level::tensor, false, kTouchesNothing, Promise::changes,
-     [](PassOptions& o) { o.set(ClipValueOptions{std::numeric_limits<double>::infinity()}); }},
-    {"lookahead", lookahead, Level::tensor, false, kTouchesState | kTouchesPorts, Promise::changes,
-     [](PassOptions& o) { o.set(LookaheadOptions{1}); }},
-    {"clip_norm", clip_norm, Level::tensor, false, kTouchesNothing, Promise::changes,
-     [](PassOptions& o) { o.set(ClipNormOptions{std::numeric_limits<double>::infinity()}); }},
-    // Sees gradients before clip_norm, which stands behind them.
-    {"gate", gate, Level::tensor, true, kTouchesPorts},
-    // Reads the flag of gate.
-    {"loss_scale", loss_scale, Level::tensor, false, kTouchesState | kTouchesPorts},
-    // Reads what gate leaves of an update.
-    {"average", average, Level::tensor, false, kTouchesState | kTouchesPorts, Promise::changes,
-     [](PassOptions& o) { o.set(AverageOptions{true}); }},
+constexpr PassEntry kLowering[] = {
     // Before autodiff, so that gradients of products are products of the same type.
-    {"precision", each_graph<precision>, Level::tensor, false, kTouchesNothing, Promise::changes},
+    {"precision", each_graph<precision>, Level::tensor, false, kTouchesNothing, Promise::changes,
+     kOptions<PrecisionOptions>},
     {"autodiff", each_graph<autodiff>, Level::tensor, true},
     // Composites have vjps of their own, cheaper than those of their expansions.
     {"expand", each_graph<expand>, Level::tensor, true},
@@ -62,6 +43,11 @@ constexpr PassEntry kPipeline[] = {
     {"dce", each_graph<dce>, Level::tensor},
     {"fuse", each_graph<fuse>, Level::tensor},
 };
+
+std::vector<OptionsRow>& registered() {
+  static std::vector<OptionsRow> all;
+  return all;
+}
 
 const PassEntry& find_pass(std::span<const PassEntry> passes, std::string_view name) {
   std::vector<std::string_view> names;
@@ -79,11 +65,39 @@ bool is_added(const PipelineOptions& options, const PassEntry& pass) {
   return std::ranges::any_of(options.added, [&](const AddedPass& a) { return a.pass.name == pass.name; });
 }
 
+bool is_training(const Graph& g) {
+  return std::ranges::any_of(g.nodes, [](const Node& n) { return n.op == &grad_op || n.op == &gradient_op; });
+}
+
+constexpr Role kKeptRoles[] = {Role::model, Role::loss, Role::update};
+
+// Which roles the nodes of each graph have that is yet to be differentiated, as bits; of others none. Behind autodiff
+// nodes of several roles may become one.
+std::vector<unsigned> roles_of(const StepSet& set) {
+  std::vector<unsigned> out;
+  for (const Graph& g : set.graphs) {
+    out.push_back(0);
+    if (std::ranges::none_of(g.nodes, [](const Node& n) { return n.op == &grad_op; })) continue;
+    for (const Node& n : g.nodes) out.back() |= 1u << static_cast<unsigned>(n.role);
+  }
+  return out;
+}
+
 // What a pass must leave to those who plan and run the set: graphs with their names, the state table, the outputs in
 // their order, ordered nodes in theirs. Inputs may go, none may come. What the row says is touched is left to verify.
 class PortCheck {
  public:
   PortCheck(const PassEntry& pass, MadeBy made_by) : pass_(pass), made_by_(made_by) {}
+
+  // A pass that touches nothing may not make a training graph forget what its nodes are for.
+  void check_roles(const std::vector<unsigned>& before, const StepSet& after) const {
+    const std::vector<unsigned> now = roles_of(after);
+    for (size_t i = 0; i < before.size(); ++i)
+      for (const Role role : kKeptRoles)
+        if (const unsigned bit = 1u << static_cast<unsigned>(role); now[i] != 0 && (before[i] & bit) && !(now[i] & bit))
+          fail(fmt::format("graph \"{}\": expected nodes to keep their roles, got none of the {}", after.graphs[i].name,
+                           to_string(role)));
+  }
 
   void check(const StepSet& before, const StepSet& after) const {
     if (!touches(kTouchesState) && before.state != after.state) check_rows(before.state, after.state);
@@ -169,9 +183,72 @@ uint64_t identity_hash(const Graph& g) {
 }
 
 uint64_t identity_hash(const StepSet& s) {
+  std::vector<uint64_t> hashes(s.graphs.size());
+  for_each_graph(s.graphs, [&](size_t i) { hashes[i] = identity_hash(s.graphs[i]); });
   uint64_t h = s.state.size();
-  for (const Graph& g : s.graphs) h = hash_combine(h, identity_hash(g));
+  for (uint64_t of_graph : hashes) h = hash_combine(h, of_graph);
   return h;
+}
+
+// Equal for training graphs that are the same but for shapes: a step and that of its tail batch. 0: no training graph.
+uint64_t step_hash(const Graph& g) {
+  if (!is_training(g)) return 0;
+  uint64_t h = g.nodes.size();
+  for (const Node& n : g.nodes) h = hash_combine(h, reinterpret_cast<uintptr_t>(n.op));
+  for (const Output& o : g.outputs)
+    h = hash_combine(hash_combine(h, std::hash<std::string>{}(o.name)), static_cast<uint64_t>(o.kind));
+  return h;
+}
+
+// A pass that changes numbers or ports does so in all steps that are the same but for shapes, or in none.
+class AlikeCheck {
+ public:
+  AlikeCheck(const PassEntry& pass, const StepSet& before) : pass_(pass) {
+    if ((pass.promise == Promise::preserves && pass.touches == kTouchesNothing) || (pass.touches & kTouchesGraphs))
+      return;
+    for (size_t i = 0; i < before.graphs.size(); ++i)
+      if (const uint64_t step = step_hash(before.graphs[i])) steps_.push_back({i, step, 0});
+    if (steps_.size() == 1) steps_.clear();
+    for (Step& s : steps_) s.identity = identity_hash(before.graphs[s.graph]);
+  }
+
+  void check(const StepSet& after, MadeBy made_by) const {
+    std::map<uint64_t, const Step*> treated, left;  // by Step::hash
+    for (const Step& s : steps_)
+      (identity_hash(after.graphs[s.graph]) == s.identity ? left : treated).emplace(s.hash, &s);
+    for (const auto& [hash, s] : left) {
+      const auto other = treated.find(hash);
+      if (other == treated.end()) continue;
+      const std::string text =
+          fmt::format("pass {}: expected all training graphs to be treated alike, got \"{}\" changed and \"{}\" not",
+                      pass_.name, after.graphs[other->second->graph].name, after.graphs[s->graph].name);
+      if (made_by == MadeBy::caller) throw UserError(text);
+      throw InternalError(text);
+    }
+  }
+
+ private:
+  struct Step {
+    size_t graph;
+    uint64_t hash, identity;
+  };
+  const PassEntry& pass_;
+  std::vector<Step> steps_;
+};
+
+// Roles decide what techniques and `precision` do with a node; once gradients are lowered they have done their work.
+void check_roles(const StepSet& set) {
+  for (const Graph& g : set.graphs) {
+    std::vector<bool> shown(g.types.size(), false);
+    for (const Node& n : g.nodes) {
+      for (const ValueId v : n.inputs)
+        LATHE_USER_CHECK(
+            n.role == Role::metric || !shown[static_cast<size_t>(v)],
+            "graph \"{}\": {} (\"{}\") of the {} reads a value of a metric; expected metrics to be shown alone", g.name,
+            n.op->name(), n.origin, to_string(n.role));
+      for (const ValueId v : n.outputs) shown[static_cast<size_t>(v)] = n.role == Role::metric;
+    }
+  }
 }
 
 // Inputs, outputs and ordered nodes: PortCheck asks for no more, and a copy of every graph would be most of a pass's
@@ -193,13 +270,77 @@ StepSet ports_of(const StepSet& s) {
   return out;
 }
 
+bool have_same_ports(const Graph& a, const Graph& b) {
+  const auto same_input = [&](const Input& x, const Input& y) {
+    return x.kind == y.kind && x.name == y.name && a.type(x.value) == b.type(y.value);
+  };
+  const auto same_output = [&](const Output& x, const Output& y) {
+    return x.kind == y.kind && x.name == y.name && a.type(x.value) == b.type(y.value);
+  };
+  return a.name == b.name && std::ranges::equal(a.inputs, b.inputs, same_input) &&
+         std::ranges::equal(a.outputs, b.outputs, same_output);
+}
+
+// What a pass left is as its ports were: there is nothing that PortCheck could find.
+bool have_same_ports(const StepSet& ports, const StepSet& now) {
+  const auto is_ordered = [](const Node& n) { return n.op->has(kOrdered); };
+  return ports.state == now.state &&
+         std::ranges::none_of(now.graphs, [&](const Graph& g) { return std::ranges::any_of(g.nodes, is_ordered); }) &&
+         std::ranges::none_of(ports.graphs, [](const Graph& g) { return !g.nodes.empty(); }) &&
+         std::ranges::equal(ports.graphs, now.graphs,
+                            [](const Graph& a, const Graph& b) { return have_same_ports(a, b); });
+}
+
+struct Refusal : RuleReport {  // The first broken rule is an error.
+  void report(std::span<const std::string_view> keys, const std::string& message) override {
+    throw UserError(fmt::format("{}: {}", keys[0], message));
+  }
+};
+
+// Options that a program set are held to what their fields and rules say, as those of recipes are.
+void check_options(std::span<const PassEntry> passes, const PassOptions& options) {
+  Refusal refusal;
+  for (const PassEntry& pass : passes) {
+    if (!pass.options.schema) continue;
+    const Schema& schema = pass.options.schema();
+    for (const Field& f : schema.fields) {
+      const FieldPtr at = options.at(schema, f);
+      if (const auto bad = check_value(at, f.allowed))
+        throw UserError(
+            fmt::format("pass {}: {}: expected {}, got {}", pass.name, f.name, allowed_text(at, f.allowed), bad->got));
+    }
+    if (pass.options.check) pass.options.check(options, refusal);
+  }
+}
+
 bool is_disabled(const PipelineOptions& options, const PassEntry& pass) {
   return std::ranges::find(options.disabled, pass.name) != options.disabled.end();
 }
 
 }  // namespace
 
-std::span<const PassEntry> pipeline() { return kPipeline; }
+std::span<const PassEntry> pipeline() {
+  static const std::vector<PassEntry> all = [] {
+    std::vector<PassEntry> rows(std::begin(kTechniques), std::end(kTechniques));
+    rows.insert(rows.end(), std::begin(kLowering), std::end(kLowering));
+    return rows;
+  }();
+  return all;
+}
+
+std::vector<OptionsRow> pass_options() {
+  std::vector<OptionsRow> out;
+  for (const PassEntry& pass : pipeline())
+    if (pass.options.schema) out.push_back(pass.options);
+  out.insert(out.end(), registered().begin(), registered().end());
+  return out;
+}
+
+void register_options(const OptionsRow& row) {
+  LATHE_USER_CHECK(row.schema, "options need a struct with fields");
+  if (std::ranges::find(registered(), row.schema, &OptionsRow::schema) == registered().end())
+    registered().push_back(row);
+}
 
 StepSet run_pipeline(StepSet set, const PassContext& context, const PipelineOptions& options,
                      std::vector<PassReport>* reports) {
@@ -214,7 +355,7 @@ Graph run_pipeline(Graph g, const PassContext& context, const PipelineOptions& o
 }
 
 std::vector<PassEntry> pipeline_with(const PipelineOptions& options) {
-  std::vector<PassEntry> passes(std::begin(kPipeline), std::end(kPipeline));
+  std::vector<PassEntry> passes(pipeline().begin(), pipeline().end());
   for (const AddedPass& a : options.added) {
     LATHE_USER_CHECK(!a.pass.name.empty() && a.pass.run, "an added pass needs a name and a function");
     LATHE_USER_CHECK(std::ranges::find(passes, a.pass.name, &PassEntry::name) == passes.end(),
@@ -236,11 +377,18 @@ StepSet run_passes(std::span<const PassEntry> passes, StepSet set, const PassCon
                    const PipelineOptions& options, std::vector<PassReport>* reports) {
   for (const std::string& name : options.disabled)
     if (find_pass(passes, name).required)
-      throw UserError(fmt::format("pass \"{}\" cannot be disabled: without it the graph cannot be planned", name),
+      throw UserError(fmt::format("pass \"{}\" cannot be disabled: the plan or the loop relies on what it does", name),
                       Exit::usage);
   if (!options.stop_after.empty()) find_pass(passes, options.stop_after);
-  if (options.verify) verify(set, Level::tensor, "none (the input of the pipeline)", MadeBy::caller);
+  check_options(passes, context.options);
+  if (options.verify) {
+    verify(set, Level::tensor, "none (the input of the pipeline)", MadeBy::caller);
+    check_roles(set);
+  }
 
+  StepSet ports;  // of the set, if known
+  bool known = false;
+  uint64_t identity = reports ? identity_hash(set) : 0;
   for (const PassEntry& pass : passes) {
     PassReport report{.name = std::string(pass.name)};
     if (is_disabled(options, pass)) {
@@ -248,17 +396,33 @@ StepSet run_passes(std::span<const PassEntry> passes, StepSet set, const PassCon
     } else {
       const MadeBy made_by = is_added(options, pass) ? MadeBy::caller : MadeBy::lathe;
       const bool checked = options.verify || made_by == MadeBy::caller;
-      const StepSet before = options.on_pass ? set : checked ? ports_of(set) : StepSet();
-      const uint64_t identity = reports ? identity_hash(set) : 0;
+      const StepSet before = options.on_pass ? set : StepSet();
+      if (checked && !known) ports = ports_of(set);
+      if (pass.options.is_on && pass.options.is_on(context.options)) check_marked(set, pass.name);
+      std::optional<AlikeCheck> alike;
+      std::vector<unsigned> roles;
+      if (checked) {
+        alike.emplace(pass, set);
+        if (pass.touches == kTouchesNothing) roles = roles_of(set);
+      }
       const Stopwatch start;
       set = pass.run(std::move(set), context);
       report.seconds = start.seconds();
       // First of all: nothing else can look at a graph with values that do not exist.
       if (checked) {
         verify(set, pass.level, pass.name, made_by);
-        PortCheck(pass, made_by).check(before, set);
+        known = have_same_ports(ports, set);
+        if (!known) PortCheck(pass, made_by).check(ports, set);
+        alike->check(set, made_by);
+        PortCheck(pass, made_by).check_roles(roles, set);
+      } else {
+        known = false;
       }
-      report.changed = reports && identity_hash(set) != identity;
+      if (reports) {
+        const uint64_t now = identity_hash(set);
+        report.changed = now != identity;
+        identity = now;
+      }
       if (options.on_pass) options.on_pass(pass, before, set);
     }
     for (const Graph& g : set.graphs) report.nodes += g.nodes.size();

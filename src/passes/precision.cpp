@@ -39,10 +39,13 @@ bool holds_product(const Graph& g, const Node& n) {
 
 }  // namespace
 
+bool computes_in_f16(const PassOptions& o) { return o.get<PrecisionOptions>().type == "f16"; }
+
 Graph precision(Graph g, const PassContext& context) {
-  const DType t = context.precision;
+  const std::string& type = context.options.get<PrecisionOptions>().type;
+  const DType t = parse_dtype(type).value_or(DType::u8);
   if (t == DType::f32) return g;
-  LATHE_CHECK(is_16bit(t), "{}", to_string(t));
+  LATHE_USER_CHECK(is_16bit(t), "train.precision: expected \"f32\", \"bf16\" or \"f16\", got \"{}\"", type);
   g = expand_where(std::move(g), holds_product);
   if (std::ranges::none_of(g.nodes, [&](const Node& n) { return is_product(g, n); })) return g;
   return rebuild(g, [&](Rebuild& r, const Node& n) -> std::optional<Values> {

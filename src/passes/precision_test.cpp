@@ -48,7 +48,7 @@ bool has_16bit(const Graph& g) {
 }
 
 const PassContext& bf16() {
-  static const PassContext context{{}, DType::bf16};
+  static const PassContext context{{}, PassOptions().set(PrecisionOptions{"bf16"})};
   return context;
 }
 

@@ -161,7 +161,7 @@ class Walk {
   const RuleTable& rules_;
   std::vector<int64_t>& counts_;
   Rebuild r_;
-  std::vector<ValueId> sources_;  // what the node defines in the source
+  ValueIds sources_;  // what the node defines in the source
   std::vector<int32_t> def_, uses_;
   size_t noted_ = 0;
 };

@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/format_bytes.h"
+#include "base/parallel.h"
 
 namespace lathe {
 namespace {
@@ -140,11 +141,17 @@ Arena::Arena(std::vector<Draft>& drafts, const Target& target) : drafts_(drafts)
     base = std::max(base, own.end());
   }
   space_.base = base;
-  for (size_t d = 0; d < drafts.size(); ++d) {
+  size_t slots = 0;
+  for (const Draft& d : drafts) {
     int64_t total = base;
-    for (const Interval& i : drafts[d].storage.slots) total = checked_add(total, aligned(i.bytes), "plan: values");
-    places_[d].packing = pack(drafts[d].storage.slots, space_);
+    for (const Interval& i : d.storage.slots) total = checked_add(total, aligned(i.bytes), "plan: values");
+    slots += d.storage.slots.size();
   }
+  const auto pack_slots = [&](size_t d) { places_[d].packing = pack(drafts[d].storage.slots, space_); };
+  if (constexpr size_t kMany = 2000; slots >= kMany)
+    run_parallel(drafts.size(), pack_slots);
+  else
+    for (size_t d = 0; d < drafts.size(); ++d) pack_slots(d);
 
   const auto use = [&](int64_t at, int64_t size) {
     if (size == 0) return;

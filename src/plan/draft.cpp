@@ -1,25 +1,32 @@
 #include "plan/draft.h"
 
 #include <numeric>
+#include <optional>
 
-#include "plan/schedule.h"
+#include "ir/step_set.h"
+#include "plan/node_order.h"
 
 namespace lathe {
 
 Drafts make_drafts(const std::vector<Graph>& graphs, const Target& target, const KernelTable& table,
                    const PlanOptions& options) {
+  std::vector<std::optional<Draft>> drafts(graphs.size());
   Drafts out;
-  for (const Graph& graph : graphs) {
-    Chosen c = choose_kernels(graph, target, table, options);
+  out.choices.resize(graphs.size());
+  out.again.resize(graphs.size());
+  out.expanded.resize(graphs.size());
+  out.readers_first.resize(graphs.size());
+  for_each_graph(graphs, [&](size_t i) {
+    Chosen c = choose_kernels(graphs[i], target, table, options);
     const std::vector<int64_t> workspace = workspaces(c.choices);
     StorageFacts facts(c.graph);
-    Schedule s = schedule(c.graph, facts, workspace, target.alignment);
-    out.drafts.push_back({std::move(c.graph), std::move(s.order), std::move(facts), std::move(s.storage)});
-    out.choices.push_back(std::move(c.choices));
-    out.again.emplace_back();
-    out.expanded.push_back(std::move(c.expanded));
-    out.readers_first.push_back(s.readers_first);
-  }
+    NodeOrder s = order_nodes(c.graph, facts, workspace, target.alignment);
+    drafts[i] = Draft{std::move(c.graph), std::move(s.order), std::move(facts), std::move(s.storage)};
+    out.choices[i] = std::move(c.choices);
+    out.expanded[i] = std::move(c.expanded);
+    out.readers_first[i] = s.readers_first;
+  });
+  for (auto& d : drafts) out.drafts.push_back(std::move(*d));
   return out;
 }
 

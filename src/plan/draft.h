@@ -14,7 +14,7 @@ struct Drafts {
   std::vector<std::vector<Choice>> choices;  // by node
   std::vector<std::vector<uint8_t>> again;   // by node: it has run before; an empty list: none has
   std::vector<std::vector<Expansion>> expanded;
-  std::vector<bool> readers_first;  // state is read before it is written
+  std::vector<uint8_t> readers_first;  // state is read before it is written
 };
 
 Drafts make_drafts(const std::vector<Graph>&, const Target&, const KernelTable&, const PlanOptions&);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/format_bytes.h"
+#include "ir/step_set.h"
 #include "ir/verify.h"
 #include "plan/budget.h"
 #include "plan/lanes.h"
@@ -106,11 +107,11 @@ ProgramSet plan(std::vector<Graph> graphs, const Target& target, const KernelTab
     set.programs.push_back(std::move(p));
   }
   if (set.arena_bytes > available) refuse(set, arena, target, available, smallest > 0 ? smallest : set.arena_bytes);
-  for (size_t i = 0; i < all.drafts.size(); ++i) {
+  for_each_graph(graphs, [&](size_t i) {
     build_program(i, all, arena, set.programs[i]);
     verify(set.programs[i].graph, all.readers_first[i] ? Level::lowered : Level::tensor, "plan");
     verify_order(graphs[i], set.programs[i].graph, "plan");
-  }
+  });
   return set;
 }
 

@@ -18,7 +18,7 @@
 #include "ops/elementwise.h"
 #include "ops/full.h"
 #include "ops/reshape.h"
-#include "passes/pass.h"
+#include "passes/precision.h"
 #include "predict/predictor.h"
 #include "run/run_graph.h"
 
@@ -36,7 +36,7 @@ double loss_of_step(StepConfig c, const std::vector<double>& target) {
     if (i.name == "x") value.data = {1, 2};
     if (i.name == "y") value.data = target;
     if (i.name == "fc1.weight") value.data = {1, 0, 0, 1};
-    if (i.name == "loss_scale") value.data = {1};
+    if (i.name == "loss_weight") value.data = {1};
     in.push_back(std::move(value));
   }
   const Graph g = run_pipeline(s.graphs[0], {find_backend("ref").target({})});
@@ -153,7 +153,8 @@ TEST(Losses, OfEmbeddingsAreThoseOfF32In16Bits) {
   const Backend& backend = find_backend("cpu");
   const auto metrics = [&](DType precision) {
     const StepSet s = eval_step(c, {DType::f32, {1, 1, kColumns}}, kRows);
-    const Graph g = run_pipeline(s.graphs[0], {backend.target({}), precision});
+    const Graph g = run_pipeline(
+        s.graphs[0], {backend.target({}), PassOptions().set(PrecisionOptions{std::string(to_string(precision))})});
     std::vector<HostTensor> in;
     for (const Input& i : g.inputs) {
       HostTensor value{g.type(i.value), std::vector<double>(static_cast<size_t>(g.type(i.value).numel()))};
@@ -204,7 +205,7 @@ class LossTraining : public testing::Test {
   }
   ~LossTraining() override { std::filesystem::remove_all(dir_); }
 
-  TrainResult train_with(const std::string& loss, const data::ArrayTarget& target, const Sets& more = {}) {
+  TrainResult train_with(const std::string& loss, const data::ArrayLabels& target, const Sets& more = {}) {
     TrainOptions o;
     o.out = dir_ + "/run" + std::to_string(++runs_);
     o.train_data = o.eval_data = data::array_source(x_, {2}, target);
@@ -222,7 +223,7 @@ class LossTraining : public testing::Test {
                  o);
   }
 
-  void expect_falls(const std::string& loss, const data::ArrayTarget& target, double to, const Sets& more = {}) {
+  void expect_falls(const std::string& loss, const data::ArrayLabels& target, double to, const Sets& more = {}) {
     SCOPED_TRACE(loss);
     Sets sets = more;
     sets.insert(sets.end(), {"train.steps=1", "optimizer.lr=1e-9"});
@@ -244,15 +245,15 @@ class LossTraining : public testing::Test {
 };
 
 TEST_F(LossTraining, OfClassesFalls) {
-  const auto classes = data::ArrayTarget::classes(labels_, 3);
+  const auto classes = data::ArrayLabels::classes(labels_, 3);
   expect_falls("bce", classes, 0.5);
   expect_falls("kl", classes, 0.6, {"train.label_smoothing=0.1"});
 }
 
-TEST_F(LossTraining, OfNumbersFalls) { expect_falls("cosine", data::ArrayTarget::values(values_, 2), 0.3, kNumbers); }
+TEST_F(LossTraining, OfNumbersFalls) { expect_falls("cosine", data::ArrayLabels::values(values_, 2), 0.3, kNumbers); }
 
 TEST_F(LossTraining, OfEmbeddingsBringsClassesTogether) {
-  const auto classes = data::ArrayTarget::classes(labels_, 3);
+  const auto classes = data::ArrayLabels::classes(labels_, 3);
   expect_falls("triplet", classes, 0.6, {"train.embedding=4"});
   expect_falls("contrastive", classes, 0.6, {"train.embedding=4", "train.margin=1"});
   Predictor net(out_);
@@ -261,7 +262,7 @@ TEST_F(LossTraining, OfEmbeddingsBringsClassesTogether) {
 }
 
 TEST_F(LossTraining, ThatDoesNotFitTheTargetIsRefused) {
-  const auto error = [&](const std::string& loss, const data::ArrayTarget& target, const Sets& sets) -> std::string {
+  const auto error = [&](const std::string& loss, const data::ArrayLabels& target, const Sets& sets) -> std::string {
     try {
       train_with(loss, target, sets);
     } catch (const UserError& e) {
@@ -269,11 +270,11 @@ TEST_F(LossTraining, ThatDoesNotFitTheTargetIsRefused) {
     }
     return "no error";
   };
-  EXPECT_NE(error("cosine", data::ArrayTarget::classes(labels_, 3), {})
+  EXPECT_NE(error("cosine", data::ArrayLabels::classes(labels_, 3), {})
                 .find("expected \"cross_entropy\", \"focal\", \"bce\", "
                       "\"kl\", \"triplet\", \"contrastive\" or \"auto\" for data.target = \"class\", got \"cosine\""),
             std::string::npos);
-  EXPECT_NE(error("cosine", data::ArrayTarget::values(std::span(values_).first(kSamples), 1), kNumbers)
+  EXPECT_NE(error("cosine", data::ArrayLabels::values(std::span(values_).first(kSamples), 1), kNumbers)
                 .find("at least 2 numbers"),
             std::string::npos);
 }
@@ -298,14 +299,14 @@ struct QuantileLine {
 };
 
 // In a process of its own: families stay.
-TEST_F(LossTraining, OfAnOwnFamilyIsTakenUnlessAnotherIsAskedFor) {
+TEST_F(LossTraining, OfACustomFamilyIsTheDefault) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   for (size_t i = 0; i < kSamples; ++i) x_[2 * i] = 0, values_[i] = static_cast<float>(i);
   // The answer, and how far the evaluation's rmse is from what follows from it.
   const auto answer = [&](const char* loss) {
     Sets sets = kNumbers;
     sets.insert(sets.end(), {"model.family=quantile", "model.part=0.9", "train.epochs=40", "optimizer.lr=0.05"});
-    const TrainResult r = train_with(loss, data::ArrayTarget::values(std::span(values_).first(kSamples), 1), sets);
+    const TrainResult r = train_with(loss, data::ArrayLabels::values(std::span(values_).first(kSamples), 1), sets);
     std::vector<float> y(1);
     Predictor net(out_);
     net(std::span<const float>(x_).first(2), y);

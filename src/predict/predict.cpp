@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <iterator>
 #include <sstream>
 
@@ -29,6 +30,18 @@ std::optional<data::Split> set_named_by(const std::string& input) {
   for (const data::Split split : {data::Split::validation, data::Split::test})
     if (input.starts_with(std::string(data::to_string(split)) + ":")) return split;
   return {};
+}
+
+// "train:0-3" is no file that somebody forgot, but a set that nothing is predicted of.
+void check_no_set(const std::string& input) {
+  const size_t colon = input.find(':');
+  if (colon == input.npos || colon == 0 || colon + 1 == input.size() ||
+      input.find_first_not_of("0123456789-", colon + 1) != input.npos || std::filesystem::exists(input))
+    return;
+  throw UserError(fmt::format("{}: expected a file, or samples of a set: test:N, test:A-B, validation:N or "
+                              "validation:A-B, got \"{}\"",
+                              input, input.substr(0, colon)),
+                  Exit::usage);
 }
 
 data::Samples samples_of_set(const std::string& spec, const data::Source& source) {
@@ -195,6 +208,7 @@ std::vector<Prediction> predict(const std::string& run, const std::vector<std::s
   const RunData data = load_run_data(run, r);
   const auto read = [&](const std::string& input) {
     const auto split = set_named_by(input);
+    if (!split) check_no_set(input);
     if (!split) return read_samples(r, data.preparation, data.spec.sample, input);
     const Dataset opened = open_dataset(r);
     return samples_of_set(input, set_of_run(run, r, opened, *split));

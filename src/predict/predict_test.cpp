@@ -11,7 +11,7 @@
 #include <functional>
 
 #include "io/page/png.h"
-#include "predict/predict.h"
+#include "loop/trainer.h"
 #include "predict/predictor.h"
 #include "predict/text_writer.h"
 #include "rundir/run_data.h"
@@ -73,7 +73,7 @@ class PredictWithoutData : public testing::Test {
     }
   }
 
-  // As the data tell it, as data.json does, and without the data: bit by bit the same.
+  // As read from the data, as data.json has it, and without the data: bit by bit the same.
   void expect_same_without_data(const std::vector<std::string>& inputs) const {
     const std::string kept = run_ + "/" + kRunDataFile;
     ASSERT_TRUE(stdfs::exists(kept));
@@ -266,7 +266,7 @@ TEST_F(PredictWithoutData, FilesThatDoNotFitTheRecipeAreRefused) {
       EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what() << " has no " << part;
     }
   };
-  expect([](RunData& d) { d.spec.target = {DType::i32, {}}; }, "target: expected f32[1], as the recipe");
+  expect([](RunData& d) { d.spec.label = {DType::i32, {}}; }, "target: expected f32[1], as the recipe");
   expect([](RunData& d) { d.preparation.table.reset(); }, "table: expected one, as the recipe");
   expect([](RunData& d) { d.preparation.numbers = {{0, 0, 0}, {1, 1, 1}}; }, "numbers: expected none, as the recipe");
   expect([](RunData& d) { d.spec.train = 1; }, "train.batch_size");
@@ -275,7 +275,7 @@ TEST_F(PredictWithoutData, FilesThatDoNotFitTheRecipeAreRefused) {
         d.preparation.table->columns[0].kind = data::CsvColumn::Kind::ignored;
         d.spec.sample.shape = {1, 2, 1};
       },
-      "does not fit the model");
+      "does not fit: ");
   expect([](RunData& d) { d.spec.sample.shape = {1, int64_t{1} << 36, 1}; }, "table.columns: expected columns of");
   std::ofstream(kept) << "{}";
   EXPECT_THROW(predictions({rows}), UserError);

@@ -15,7 +15,7 @@ struct PredictorOptions {
   int64_t batch = 1;            // samples of each call
   Which which = Which::newest;  // which of the run's checkpoints
   Sets sets = {};               // recipe keys that differ from the run's, such as "device=cpu" or "device.threads=1"
-  PipelineOptions passes = {};  // where the run was trained with passes of one's own
+  PipelineOptions passes = {};  // where the run was trained with custom passes
 };
 
 class Predictor {  // A run's network, ready to be called.
@@ -45,7 +45,7 @@ class Predictor {  // A run's network, ready to be called.
   int64_t batch_ = 0, outputs_ = 0;
   size_t program_ = 0;
   bool scaled_ = false;  // outputs are numbers in these units
-  data::TargetUnits units_;
+  data::LabelUnits units_;
   std::unique_ptr<Session> session_;
 };
 

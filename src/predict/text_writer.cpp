@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "recipe/recipe_keys.h"
+#include "recipe/sources/source.h"
 
 namespace lathe {
 namespace {
@@ -28,7 +29,7 @@ bool is_text_run(const std::string& run, const std::vector<std::string>& sets) {
 TextWriter::TextWriter(const std::string& run, const std::vector<std::string>& sets, Which which) {
   const Recipe r = text_recipe(run, sets);
   const TokenInput tokens = token_input(r.model).value();
-  context_ = r.data.sequence > 0 ? r.data.sequence : tokens.positions;
+  context_ = sequence_of(r);
   vocab_ = tokens.vocab;
   DataSpec spec;
   spec.sample = {DType::i32, {context_}};
@@ -42,7 +43,7 @@ TextWriter::TextWriter(const std::string& run, const std::vector<std::string>& s
 }
 
 void TextWriter::check(const std::string& text, const std::string& name) const {
-  LATHE_USER_CHECK(!text.empty(), "{}: is empty; a text model needs at least one byte to go on from", name);
+  LATHE_USER_CHECK(!text.empty(), "{}: is empty; a text model needs at least one byte to continue from", name);
   for (size_t i = 0; i < text.size(); ++i)
     LATHE_USER_CHECK(static_cast<uint8_t>(text[i]) < vocab_,
                      "{}: the byte {} at {} is outside of the model's vocabulary, which ends at {}", name,

@@ -6,24 +6,28 @@
 #include <array>
 #include <string_view>
 
+#include "data/source.h"
+
 namespace lathe {
 
 struct EvalMetric {
   std::string_view name;
-  bool higher;               // is better
-  std::string_view targets;  // values of data.target, each between blanks
+  bool higher;  // is better
+  data::LabelKinds targets;
 };
 
 // input_psnr is no row: it is that of the data, the same in every evaluation. Nor is perplexity, which goes with the
 // loss.
 inline constexpr EvalMetric kEvalMetrics[] = {
-    {"loss", false, " class value mask image "},
-    {"accuracy", true, " class mask "},
-    {"iou", true, " mask "},
-    {"rmse", false, " value "},
-    {"mae", false, " value "},
-    {"r2", true, " value "},
-    {"psnr", true, " image "},
+    {"loss",
+     false,
+     {data::LabelKind::class_index, data::LabelKind::value, data::LabelKind::mask, data::LabelKind::image}},
+    {"accuracy", true, {data::LabelKind::class_index, data::LabelKind::mask}},
+    {"iou", true, {data::LabelKind::mask}},
+    {"rmse", false, {data::LabelKind::value}},
+    {"mae", false, {data::LabelKind::value}},
+    {"r2", true, {data::LabelKind::value}},
+    {"psnr", true, {data::LabelKind::image}},
 };
 
 inline constexpr auto kEvalMetricNames = [] {
@@ -35,11 +39,6 @@ inline constexpr auto kEvalMetricNames = [] {
 inline const EvalMetric* find_eval_metric(std::string_view name) {  // or null
   const auto* found = std::ranges::find(kEvalMetrics, name, &EvalMetric::name);
   return found == std::end(kEvalMetrics) ? nullptr : found;
-}
-
-inline bool has_target(const EvalMetric& m, std::string_view target) {
-  const size_t at = m.targets.find(target);
-  return at != 0 && at != m.targets.npos && m.targets[at - 1] == ' ' && m.targets[at + target.size()] == ' ';
 }
 
 }  // namespace lathe

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "data/file.h"
 #include "io/hash.h"
+#include "nn/families/model.h"
 #include "recipe/recipe_builtin.h"
 #include "recipe/recipe_keys.h"
 #include "recipe/sources/source.h"
@@ -48,18 +49,22 @@ std::string to_toml(const Recipe& recipe) {
 
 std::vector<RecipeDifference> diff(const Recipe& a, const Recipe& b) {
   std::vector<RecipeDifference> out;
-  // A key that one of them has not, for it chooses something else, counts as left at its default.
-  const auto text = [](const RecipeKey& key, const Recipe& r) {
-    const RecipeKey* own = find_recipe_key(r, key.path);
-    return own ? value_text(*own, r) : default_text(key);
-  };
-  for (const Recipe* r : {&a, &b})
+  for (const Recipe* r : {&a, &b}) {
+    const Recipe& other = r == &a ? b : a;
     for (const RecipeKey* key : recipe_keys(*r)) {
-      if (r == &b && find_recipe_key(a, key->path)) continue;
-      std::string in_a = text(*key, a), in_b = text(*key, b);
+      const bool in_both = find_recipe_key(other, key->path);
+      if (r == &b && in_both) continue;
+      if (!in_both && value_text(*key, *r) == default_text(*key)) continue;
+      std::string in_a = value_text(a, key->path), in_b = value_text(b, key->path);
       if (in_a != in_b) out.push_back({key->path, std::move(in_a), std::move(in_b)});
     }
+  }
   return out;
+}
+
+std::string value_text(const Recipe& recipe, std::string_view key) {
+  const RecipeKey* own = find_recipe_key(recipe, key);
+  return own ? value_text(*own, recipe) : "-";
 }
 
 std::string recipe_hash(const Recipe& recipe, const std::vector<std::string>& disabled_passes) {
@@ -80,15 +85,28 @@ std::string recipe_hash(const Recipe& recipe, const std::vector<std::string>& di
 }
 
 bool changes_numbers(const Recipe& recipe, std::string_view key) {
-  // A plateau is found by evaluations.
-  if (recipe.schedule.name == "plateau" &&
+  if (follows_evaluations(recipe.schedule) &&
       (key == "train.eval_every" || key == "train.monitor" || key == "train.min_delta"))
     return true;
   const RecipeKey* row = find_recipe_key(recipe, key);
-  return !row || row->numbers;
+  return !row || row->effect != KeyEffect::how;
 }
 
-bool is_own_data(const Recipe& r) { return facts_of(r).own; }
+bool changes_meaning(const Recipe& recipe, std::string_view key) {
+  const RecipeKey* row = find_recipe_key(recipe, key);
+  return row && row->effect == KeyEffect::meaning;
+}
+
+bool is_foreign(const Recipe& r) { return !find_family_row(r.model.family); }
+
+bool is_custom_data(const Recipe& r) { return facts_of(r).own.has_value(); }
+
+data::LabelKind label_kind_of(const Recipe& r) {
+  const auto* found = std::ranges::find(data::kLabelKindNames, r.data.target);
+  // An unknown name is an error of its own.
+  return found == std::end(data::kLabelKindNames) ? data::LabelKind::class_index
+                                                  : static_cast<data::LabelKind>(found - data::kLabelKindNames);
+}
 
 std::string recipe_reference() {
   // Settings that several rows have alike are one line, which names the rows.
@@ -100,14 +118,13 @@ std::string recipe_reference() {
     if (found == lines.end()) found = lines.insert(lines.end(), {line, {}});
     if (!row.empty()) found->second.push_back(row);
   };
-  for (const RecipeKey* key : recipe_keys(Recipe{})) {
-    if (key->setting) continue;
-    add(*key, "");
-    if (!key->choice) continue;
+  for (const RecipeKey* key : all_recipe_keys()) {
+    if (!key->is_setting()) {
+      add(*key, "");
+      continue;
+    }
     for (const TableType& row : key->choice->rows())
-      for (const Field& f : row.schema().fields)
-        add(*find_setting(*key->choice, row.schema(), std::string(key->choice->section()) + std::string(f.name)),
-            row.name);
+      if (&row.schema() == key->schema) add(*key, row.name);
   }
   std::string out = "| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n";
   for (const auto& [line, rows] : lines) {

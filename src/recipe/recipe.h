@@ -1,7 +1,7 @@
 // Recipe: everything that a training run is told, as plain data. A recipe comes from TOML (a file, or text built into
 // the program) and --set overrides; it is checked completely before anything is allocated. Its keys are those of one
-// table (recipe_keys.cpp), of the chosen model family and of the chosen loss; parsing, checks, printing and the
-// reference are derived from them.
+// table (recipe_keys.cpp), of the options of passes, and of the chosen data source, model family and loss; parsing,
+// checks, printing and the reference are derived from them.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@
 #include "base/schema.h"
 #include "base/shape.h"
 #include "data/augment.h"
+#include "data/source.h"
 #include "nn/schedule.h"
 #include "nn/step/step.h"
 
@@ -34,26 +35,23 @@ struct NormalizeRecipe {
   friend bool operator==(const NormalizeRecipe&, const NormalizeRecipe&) = default;
 };
 
+struct SourceSpec {                              // Where samples come from.
+  std::string name = "fashion_mnist";            // a row of recipe/sources/source.h
+  ParamSet params;                               // of that source: keys of [data] that others need not have
+  SourceSpec() : SourceSpec("fashion_mnist") {}  // with its defaults
+  explicit SourceSpec(std::string_view source, const NamedValues& = {});  // UserError: no such source or parameter
+  friend bool operator==(const SourceSpec&, const SourceSpec&) = default;
+};
+
 struct DataRecipe {
-  std::string source = "fashion_mnist";
+  SourceSpec source;  // data.source, and the keys of that source
   std::string path;
-  std::string test_path;
   std::string target = "class";
-  std::string label;
-  std::string ignore;
-  std::string header = "auto";
-  int64_t row = 0;
-  bool standardize = true;
   double noise = 25;
-  int64_t max_pixels = 1 << 24;
   int64_t classes = 10;
-  Ints shape{28, 28, 1};
-  Doubles target_mean{0.0};
-  Doubles target_scale{1.0};
   int64_t train_samples = 0;
   int64_t test_samples = 0;
   double validation = 0;
-  int64_t sequence = 0;
   int64_t threads = 1;
   int64_t prefetch = 3;
   data::AugmentConfig augment;  // [data.augment]
@@ -65,19 +63,7 @@ struct TrainRecipe {
   int64_t epochs = 10;
   int64_t steps = 0;
   int64_t batch_size = 128;
-  int64_t accumulate = 1;
-  std::string update = "auto";
-  double clip_norm = 0;
-  double clip_value = 0;  // largest size of a gradient element; 0: off
-  LossSpec loss;          // train.loss, and the keys of that loss
-  double sam = 0;
-  double ema = 0;
-  int64_t swa_from = 0;
-  std::string precision = "f32";
-  double loss_scale = 1024;
-  int64_t loss_scale_growth = 2000;
-  std::string on_nan = "stop";
-  int64_t nan_patience = 3;
+  LossSpec loss;  // train.loss, and the keys of that loss
   int64_t log_every = 50;
   int64_t eval_every = 1;
   int64_t eval_batch = 0;
@@ -128,7 +114,10 @@ struct Recipe {  // All that a run is told.
   TrainRecipe train;            // [train]
   CheckpointRecipe checkpoint;  // [checkpoint]
   MemoryRecipe memory;          // [memory]
-  RecipeOrigins origins;        // for errors
+  // Options of passes (passes/techniques/table.h), by their structs: passes.get<ClipNormOptions>(). Their keys stand in
+  // several sections.
+  ParamSets passes;
+  RecipeOrigins origins;  // for errors
   friend bool operator==(const Recipe&, const Recipe&) = default;
 };
 
@@ -140,6 +129,11 @@ using Sets = std::vector<std::string>;  // "key=value", as after --set
 // key of the file its effect, the key goes back to its default.
 Recipe parse_recipe(std::string_view text, const std::string& file, const Sets& sets = {});
 
+// To look at the recipe of a run alone: a model.family that this program does not have is accepted, with the keys of
+// [model] as they are written. Rules that join several keys are not checked of such a recipe.
+Recipe parse_foreign_recipe(std::string_view text, const std::string& file);
+bool is_foreign(const Recipe& recipe);  // its model.family is one of another program
+
 // A built-in recipe by name, or a file. UserError with Exit::missing_input when there is neither.
 Recipe load_recipe(const std::string& name_or_path, const Sets& sets = {});
 
@@ -150,18 +144,22 @@ void validate(const Recipe& recipe);
 std::string to_toml(const Recipe& recipe);
 
 struct RecipeDifference {  // A key with two values.
-  std::string key, a, b;   // values as TOML
+  std::string key, a, b;   // values as TOML; "-": the recipe has no such key
 };
-std::vector<RecipeDifference> diff(const Recipe& a, const Recipe& b);  // in the order of the key table
+// In the order of the key table. A key that one of them does not have, for it chooses something else, is a difference
+// unless the other leaves it at its default.
+std::vector<RecipeDifference> diff(const Recipe& a, const Recipe& b);
+std::string value_text(const Recipe& recipe, std::string_view key);  // as in RecipeDifference
 
 // Hash of what a run computes: the keys that change numbers, and the passes that were left out or added
 // (pipeline_changes). Equal hashes promise equal weights.
 std::string recipe_hash(const Recipe& recipe, const std::vector<std::string>& pass_changes);
 bool changes_numbers(const Recipe& recipe, std::string_view key);  // the same keys
+// With another value the outputs of a trained net would be read as what they are not.
+bool changes_meaning(const Recipe& recipe, std::string_view key);
 
-inline constexpr std::string_view kArraySource = "arrays";             // data.source: floats of a program
-inline constexpr std::string_view kPixelArraySource = "pixel_arrays";  // data.source: bytes of a program
-bool is_own_data(const Recipe& recipe);                                // one of these
+bool is_custom_data(const Recipe& recipe);            // data.source: arrays of a program
+data::LabelKind label_kind_of(const Recipe& recipe);  // by data.target
 
 // All keys as a Markdown table: key, type, default, allowed values, meaning.
 std::string recipe_reference();

@@ -25,7 +25,10 @@ void check_key(const RecipeKey& key, RecipeOrigin origin, Recipe& recipe, Recipe
     }();
     const auto words = key.path == "device.name" ? std::span<const std::string_view>(devices)
                                                  : std::span<const std::string_view>(allowed.choices);
-    if (const auto word = did_you_mean(**text, words)) hint = fmt::format("; did you mean \"{}\"?", *word);
+    if (const auto word = did_you_mean(**text, words))
+      hint = fmt::format("; did you mean \"{}\"?", *word);
+    else if (key.choice && !key.field && !key.choice->foreign.empty())
+      hint = fmt::format("; {}", key.choice->foreign);
   }
   errors.add(origin, path, fmt::format("expected {}, got {}{}", allowed_text(key), shown(bad->got), hint));
 }
@@ -42,15 +45,15 @@ void check_recipe(Recipe& recipe, RecipeErrors& errors) {
   for (const KeyChoice& choice : key_choices()) {
     const Schema* schema = choice.schema_of(choice.name(recipe));
     if (schema && schema != &choice.params(recipe).schema())
-      errors.fail({choice.key}, fmt::format("the settings are not those of \"{}\"; set both, like ModelSpec(name) and "
-                                            "LossSpec(name)",
+      errors.fail({choice.key}, fmt::format("the settings are not those of \"{}\"; set both, like ModelSpec(name), "
+                                            "LossSpec(name) and SourceSpec(name)",
                                             choice.name(recipe)));
   }
   for (const RecipeKey* key : recipe_keys(recipe)) {
     if (!recipe.origins.keys.count(key->path)) check_key(*key, {}, recipe, errors);
   }
   // Rules read several values: they say nothing useful while one of them is wrong.
-  if (errors.count() == 0) check_rules(recipe, errors);
+  if (errors.count() == 0 && !is_foreign(recipe)) check_rules(recipe, errors);
 }
 
 void check_use(Recipe& recipe, std::span<const std::string_view> useless, RecipeErrors& errors) {

@@ -1,28 +1,24 @@
-// The key table: the keys that are members of sections.
+// The key table: the keys that are members of sections, and what a key means for a recipe.
 #include "recipe/recipe_keys.h"
 
 #include <algorithm>
 #include <cctype>
+#include <mutex>
 
 #include "backend/backend.h"
 #include "nn/families/model.h"
 #include "nn/optimizers/rules.h"
 #include "nn/schedule.h"
 #include "nn/step/loss.h"
+#include "passes/pass.h"
 #include "recipe/eval_metrics.h"
 #include "recipe/sources/source.h"
 
 namespace lathe {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kMaxCount = 1e12;  // keeps products of two counts within 64 bits
 
-constexpr std::string_view kTargets[] = {"class", "value", "mask", "image"};
-constexpr std::string_view kHeaders[] = {"auto", "yes", "no"};
-constexpr std::string_view kUpdates[] = {"after_all", "at_gradient", "auto"};
-constexpr std::string_view kPrecisions[] = {"f32", "bf16", "f16"};
-constexpr std::string_view kOnNan[] = {"stop", "skip"};
 constexpr std::string_view kVerify[] = {"full", "size"};
 constexpr std::string_view kOnError[] = {"fail", "warn"};
 
@@ -32,21 +28,14 @@ bool is_name(std::string_view text) {
          });
 }
 
-bool is_path(std::string_view text) { return text.size() <= 4096 && text.find('\0') == text.npos; }
-
 using allow::above, allow::below, allow::list, allow::range;
 Allowed count(double min) { return range(min, kMaxCount); }
 Allowed one_of(std::span<const std::string_view> words) { return allow::one_of({words.begin(), words.end()}); }
-Allowed one_source() {
-  Allowed allowed;
-  for (const SourceRule* rule : source_rules()) allowed.choices.push_back(rule->facts.name);
-  return allowed;
-}
 
 // The path of a key is the path of its member.
 #define KEY(member) #member, [](Recipe & r) -> FieldPtr { return &r.member; }
 constexpr bool kStable = true, kFree = false;
-constexpr bool kWhat = true, kHow = false;
+constexpr KeyEffect kWhat = KeyEffect::numbers, kHow = KeyEffect::how, kMeaning = KeyEffect::meaning;
 
 constexpr KeyUse kAlways{};
 constexpr KeyUse kOnCpu{[](const Recipe& r) { return r.device.name == "cpu" || r.device.name == "auto"; },
@@ -54,31 +43,30 @@ constexpr KeyUse kOnCpu{[](const Recipe& r) { return r.device.name == "cpu" || r
 constexpr KeyUse kFromFiles{[](const Recipe& r) { return facts_of(r).reads_path; }, "data read from files"};
 bool has_images(const Recipe& r) { return facts_of(r).images; }
 bool has_text(const Recipe& r) { return is_text(facts_of(r)); }
-bool has_classes(const Recipe& r) { return r.data.target == "class" || r.data.target == "mask"; }
+bool has_target(const Recipe& r, data::LabelKinds targets) { return targets.has(label_kind_of(r)); }
+bool has_classes(const Recipe& r) { return has_target(r, {data::LabelKind::class_index, data::LabelKind::mask}); }
 constexpr KeyUse kImages{has_images, "images"};
 // Of a mask or an image to predict each pixel would have to move with that of the input.
 constexpr KeyUse kAugmented{
-    [](const Recipe& r) { return has_images(r) && (r.data.target == "class" || r.data.target == "value"); },
+    [](const Recipe& r) {
+      return has_images(r) && has_target(r, {data::LabelKind::class_index, data::LabelKind::value});
+    },
     "images with data.target = \"class\" or \"value\""};
 constexpr KeyUse kLabelled{[](const Recipe& r) { return !has_text(r); }, "data other than text"};
-bool has_own_values(const Recipe& r) { return is_own_data(r) && r.data.target == "value"; }
-constexpr KeyUse kOwnValues{has_own_values, "arrays of a program with data.target = \"value\""};
-constexpr KeyUse kCounted{[](const Recipe& r) { return (!has_text(r) && has_classes(r)) || has_own_values(r); },
+bool has_custom_values(const Recipe& r) { return is_custom_data(r) && label_kind_of(r) == data::LabelKind::value; }
+constexpr KeyUse kCounted{[](const Recipe& r) { return (!has_text(r) && has_classes(r)) || has_custom_values(r); },
                           "data other than text with data.target = \"class\" or \"mask\""};
-// `data.source = "a", "b" or "c"`, of those that have a fact.
-template <bool SourceFacts::*Fact>
-std::string sources_text() {
-  return choice_text("data.source", source_names([](const SourceFacts& f) { return f.*Fact; }));
-}
-template <bool SourceFacts::*Fact>
-constexpr KeyUse kOfSource{[](const Recipe& r) { return facts_of(r).*Fact; }, {}, sources_text<Fact>};
-constexpr KeyUse kNoise{
-    [](const Recipe& r) {
-      return (r.data.target == "image" && !is_own_data(r)) || (r.data.target == "mask" && facts_of(r).noisy_masks);
-    },
-    {},
-    [] { return "data.target = \"image\", or \"mask\" of " + sources_text<&SourceFacts::noisy_masks>(); }};
-constexpr KeyUse kText{has_text, {}, [] { return choice_text("data.source", source_names(is_text)); }};
+constexpr KeyUse kNoise{[](const Recipe& r) {
+                          const data::LabelKind target = label_kind_of(r);
+                          return (target == data::LabelKind::image && !is_custom_data(r)) ||
+                                 (target == data::LabelKind::mask && facts_of(r).noisy_masks);
+                        },
+                        {},
+                        [] {
+                          return "data.target = \"image\", or \"mask\" of " +
+                                 choice_text("data.source",
+                                             source_names([](const SourceFacts& f) { return f.noisy_masks; }));
+                        }};
 // `section.name = "a", "b" or "c"`, of the rows for which `reads` is true.
 template <class Rows, class F>
 std::string names_text(std::string_view key, const Rows& rows, F&& reads) {
@@ -109,12 +97,14 @@ constexpr KeyUse kOfSchedule{[](const Recipe& r) {
                                return names_text("schedule.name", kScheduleRules,
                                                  [](const ScheduleRule& rule) { return (rule.keys & Key) != 0; });
                              }};
-constexpr KeyUse kLookahead{[](const Recipe& r) { return r.optimizer.lookahead > 0; }, "optimizer.lookahead > 0"};
-bool monitors(const Recipe& r) { return r.train.patience > 0 || r.checkpoint.best || r.schedule.name == "plateau"; }
-constexpr KeyUse kMonitored{monitors, "train.patience > 0, checkpoint.best = true or schedule.name = \"plateau\""};
+constexpr KeyUse kMonitored{
+    [](const Recipe& r) { return r.train.patience > 0 || r.checkpoint.best || follows_evaluations(r.schedule); },
+    {},
+    [] {
+      return "train.patience > 0, checkpoint.best = true or " +
+             names_text("schedule.name", kScheduleRules, [](const ScheduleRule& rule) { return rule.by_evaluations; });
+    }};
 constexpr KeyUse kByEpochs{[](const Recipe& r) { return r.train.steps == 0; }, "train.steps = 0"};
-constexpr KeyUse kInF16{[](const Recipe& r) { return r.train.precision == "f16"; }, "train.precision = \"f16\""};
-constexpr KeyUse kSkipping{[](const Recipe& r) { return r.train.on_nan == "skip"; }, "train.on_nan = \"skip\""};
 
 const RecipeKey kKeys[] = {
     {KEY(name),
@@ -135,62 +125,28 @@ const RecipeKey kKeys[] = {
     {KEY(device.threads), kStable, kHow, kOnCpu, range(0, 1024),
      "compute threads of the cpu device; 0: all that the process may use"},
 
-    {KEY(data.source), kStable, kWhat, kAlways, one_source(), "where samples come from"},
-    {KEY(data.path),
+    {"data.source",
+     [](Recipe& r) -> FieldPtr { return &r.data.source.name; },
      kStable,
-     kHow,
-     kFromFiles,
-     {.matches = is_path, .pattern = "a path of at most 4096 bytes"},
+     kWhat,
+     kAlways,
+     {},
+     "where samples come from",
+     &key_choices()[0]},
+    {KEY(data.path), kStable, kHow, kFromFiles, short_text("a path of at most 4096 bytes"),
      "folder of the IDX, npy or PNG files, or the csv, npz or text file; empty: the installed fashion_mnist, or "
      "generated text"},
-    {KEY(data.test_path),
-     kStable,
-     kHow,
-     kOfSource<&SourceFacts::table>,
-     {.matches = is_path, .pattern = "a path of at most 4096 bytes"},
-     "csv: file of the test rows; empty: every fifth row of data.path is one"},
-    {KEY(data.target), kFree, kWhat, kLabelled, one_of(kTargets),
+    {KEY(data.target), kFree, kMeaning, kLabelled, one_of(data::kLabelKindNames),
      "what is to be predicted: a class, a number, the class of each pixel, or the image without noise"},
-    {KEY(data.label),
-     kFree,
-     kWhat,
-     kOfSource<&SourceFacts::table>,
-     {.matches = is_path, .pattern = "a name or number of at most 4096 bytes"},
-     "csv: column to predict, by its name or its number from 0; empty: the last"},
-    {KEY(data.ignore),
-     kFree,
-     kWhat,
-     kOfSource<&SourceFacts::table>,
-     {.matches = is_path, .pattern = "names or numbers, at most 4096 bytes"},
-     "csv: columns to leave out, by name or number, with commas between them"},
-    {KEY(data.header), kFree, kWhat, kOfSource<&SourceFacts::table>, one_of(kHeaders),
-     "csv: the first line has the names of the columns; auto: when it has no number"},
-    {KEY(data.row), kFree, kWhat, kOfSource<&SourceFacts::numbers>, range(0, 1 << 20),
-     "csv, npy: numbers per row for families that read rows, as lstm and bert do; 0: all in one row"},
-    {KEY(data.standardize),
-     kFree,
-     kWhat,
-     kOfSource<&SourceFacts::numbers>,
-     {},
-     "csv, npy: numbers get mean 0 and deviation 1, column by column, as on the training samples"},
     {KEY(data.noise), kFree, kWhat, kNoise, range(0, 255), "deviation of the noise on images, of 255"},
-    {KEY(data.max_pixels), kFree, kWhat, kOfSource<&SourceFacts::scales>, range(1, 1 << 28),
-     "png: larger images are left out"},
-    {KEY(data.classes), kFree, kWhat, kCounted, range(1, 1000000),
+    {KEY(data.classes), kFree, kMeaning, kCounted, range(1, 1000000),
      "number of labels; arrays: or of numbers per sample"},
-    {KEY(data.shape), kFree, kWhat, kOfSource<&SourceFacts::sized>, list(range(1, 65536), 3, 3),
-     "height, width, channels of synthetic images, and of those that PNG files are scaled and cropped to"},
-    {KEY(data.target_mean), kFree, kWhat, kOwnValues, list(range(-1e300, 1e300), 1, 1000000),
-     "arrays: written by training: the mean of the numbers to predict; one for all, or one per number of a sample"},
-    {KEY(data.target_scale), kFree, kWhat, kOwnValues, list(above(0, 1e300), 1, 1000000),
-     "arrays: written by training: their deviation; the net predicts (number - mean) / deviation"},
     {KEY(data.train_samples), kFree, kWhat, kAlways, count(0),
      "train on the first n samples; 0: all (synthetic: 4096)"},
     {KEY(data.test_samples), kFree, kWhat, kAlways, count(0), "test on the first n samples; 0: all (synthetic: 1024)"},
     {KEY(data.validation), kFree, kWhat, kAlways, below(0, 1),
      "part of the training samples that is held out for validation, of each class alike; which ones follows from the "
      "seed"},
-    {KEY(data.sequence), kFree, kWhat, kText, range(0, 1 << 20), "tokens per sample of text; 0: model.sequence"},
     {KEY(data.threads), kFree, kHow, kAlways, range(1, 256), "loader threads"},
     {KEY(data.prefetch), kFree, kHow, kAlways, range(1, 64), "batches prepared ahead, each in a staging buffer"},
     {KEY(data.augment.flip), kFree, kWhat, kAugmented, {}, "mirror every second training image left to right"},
@@ -203,7 +159,7 @@ const RecipeKey kKeys[] = {
     {KEY(data.normalize.std), kFree, kWhat, kImages, list(above(0, 1e6), 1, 1024),
      "divides them after that; one, or one per channel"},
 
-    {KEY(model.family), kStable, kWhat, kAlways, {}, "kind of network", &key_choices()[0]},
+    {KEY(model.family), kStable, kWhat, kAlways, {}, "kind of network", &key_choices()[1]},
 
     {KEY(optimizer.name), kStable, kWhat, kAlways, one_of(kOptimizerNames), "update rule"},
     {KEY(optimizer.lr), kStable, kWhat, kAlways, above(0, 1e3), "peak learning rate"},
@@ -228,9 +184,6 @@ const RecipeKey kKeys[] = {
      "lars: size of a step of a matrix, of the matrix's norm"},
     {KEY(optimizer.weight_decay), kFree, kWhat, kAlways, range(0, 1e3),
      "decay of the weights; part of the gradient or apart from it, as the optimizer is; not on biases and norms"},
-    {KEY(optimizer.lookahead), kFree, kWhat, kAlways, range(0, 1e6),
-     "steps after which slow weights go part of the way to the fast ones, which start again from there; 0: off"},
-    {KEY(optimizer.lookahead_alpha), kFree, kWhat, kLookahead, range(1e-6, 1), "part of the way"},
     {KEY(optimizer.groups), kFree, kWhat, kAlways, allow::tables(group_tables, 1000),
      "settings of parameters by name: `match` (a pattern or a list, with * and ?), `lr_scale`, `weight_decay`, "
      "`frozen`; "
@@ -263,37 +216,15 @@ const RecipeKey kKeys[] = {
     {KEY(train.steps), kStable, kHow, kAlways, count(0), "stop after so many updates; 0: by epochs"},
     {KEY(train.batch_size), kStable, kWhat, kAlways, range(1, 1 << 24),
      "samples per batch; an update sees batch_size * accumulate"},
-    {KEY(train.accumulate), kStable, kWhat, kAlways, range(1, 65536),
-     "batches whose gradients are added before an update"},
-    {KEY(train.update), kStable, kWhat, kAlways, one_of(kUpdates),
-     "when weights change: after all gradients are known, each at its gradient (less memory), or as allowed"},
-    {KEY(train.clip_norm), kFree, kWhat, kAlways, range(0, kInfinity),
-     "largest norm of all gradients together; 0: off"},
-    {KEY(train.clip_value), kFree, kWhat, kAlways, range(0, kInfinity), "largest size of a gradient element; 0: off"},
     {"train.loss",
      [](Recipe& r) -> FieldPtr { return &r.train.loss.name; },
      kFree,
-     kWhat,
+     kMeaning,
      kAlways,
      {},
      "what training makes small: of classes cross_entropy (auto), focal, bce or kl, or triplet or contrastive for an "
      "embedding; of numbers and pixels mse (auto), l1 or huber; of several numbers cosine",
-     &key_choices()[1]},
-    {KEY(train.sam), kFree, kWhat, kAlways, range(0, 100),
-     "length of the step uphill from which the gradient is taken (sharpness-aware: twice the work); 0: off"},
-    {KEY(train.ema), kFree, kWhat, kAlways, below(0, 1),
-     "decay of a moving average of the weights, which evaluation and prediction use, like 0.999; 0: off"},
-    {KEY(train.swa_from), kFree, kWhat, kAlways, range(0, 1e6),
-     "epoch from whose end on the weights at the ends of epochs are averaged, for evaluation and prediction; 0: off"},
-    {KEY(train.precision), kFree, kWhat, kAlways, one_of(kPrecisions),
-     "type in which matrix products, convolutions and attention are computed; weights and all else stay f32"},
-    {KEY(train.loss_scale), kFree, kWhat, kInF16, range(1, 1 << 24),
-     "f16: the loss is multiplied by it and the gradients divided, so that small ones are not lost; a power of two"},
-    {KEY(train.loss_scale_growth), kFree, kWhat, kInF16, range(0, 1e6),
-     "f16: finite steps in a row after which the scale doubles; an overflow skips the step and halves it. 0: it stays"},
-    {KEY(train.on_nan), kFree, kWhat, kAlways, one_of(kOnNan),
-     "what a non-finite loss or gradient does: end the run, or skip the update"},
-    {KEY(train.nan_patience), kFree, kWhat, kSkipping, range(1, 1e6), "skipped updates in a row that end the run"},
+     &key_choices()[2]},
     {KEY(train.log_every), kFree, kHow, kAlways, count(1), "steps between two lines of the log"},
     {KEY(train.eval_every), kFree, kHow, kAlways, range(0, 1e6),
      "epochs between two evaluations, on the validation set (else the test set); 0: only at the end"},
@@ -333,55 +264,63 @@ const RecipeKey kKeys[] = {
 
 }  // namespace
 
-std::span<const RecipeKey> section_keys() { return kKeys; }
+const RecipeKeys& section_keys() {
+  static std::mutex mutex;
+  static RecipeKeys keys;
+  static std::optional<size_t> options;  // that were there when the list was made
+  const std::lock_guard lock(mutex);
+  if (const size_t now = pass_options().size(); options != now) {
+    RecipeKeys rows;
+    for (const RecipeKey& row : kKeys) rows.push_back(&row);
+    keys = with_pass_keys(std::move(rows));
+    options = now;
+  }
+  return keys;
+}
 
 const RecipeKey* find_section_key(std::string_view path) {
-  const auto* key = std::ranges::find(kKeys, path, &RecipeKey::path);
-  return key == std::end(kKeys) ? nullptr : key;
+  const RecipeKeys& keys = section_keys();
+  const auto found = std::ranges::find(keys, path, &RecipeKey::path);
+  return found == keys.end() ? nullptr : *found;
 }
 
 bool is_used(const RecipeKey& key, const Recipe& r) {
-  if (!key.setting) return !key.use.used || key.use.used(r);
-  return key.choice->params(const_cast<Recipe&>(r)).is_used(*key.setting) &&
-         (!key.choice->used || key.choice->used(r, *key.setting));
+  if (!key.field) return !key.use.used || key.use.used(r);
+  if (!key.choice) return r.passes.is_used(*key.schema, *key.field);
+  return key.choice->params(const_cast<Recipe&>(r)).is_used(*key.field) &&
+         (!key.choice->used || key.choice->used(r, *key.field));
 }
 
 void reset_unused(Recipe& recipe) {
   Recipe defaults;
   for (const RecipeKey* key : recipe_keys(recipe)) {
     if (is_used(*key, recipe)) continue;
-    if (key->setting)
-      key->choice->params(recipe).reset(*key->setting);
+    if (key->is_setting())
+      key->choice->params(recipe).reset(*key->field);
+    else if (key->field)
+      recipe.passes.reset(*key->schema, *key->field);
     else
       std::visit([&](auto* field) { *field = *std::get<decltype(field)>(key->member(defaults)); }, key->member(recipe));
   }
 }
 
 std::string needs_text(const RecipeKey& key) {
-  if (key.setting) return std::string(key.setting->used ? key.setting->needs : key.choice->with);
+  if (key.is_setting()) return std::string(key.field->needs.empty() ? key.choice->with : key.field->needs);
+  if (key.field) return std::string(key.field->needs);
   return key.use.needs ? key.use.needs() : std::string(key.use.with);
 }
 
 void fill_defaults(Recipe& r, const std::function<bool(std::string_view)>& written) {
   const OptimizerRule* rule = find_optimizer(r.optimizer.name);
   if (!rule) return;
-  const auto fill = [&](std::string_view key, auto& field, const auto& value) {
-    if (value && !written(key)) field = *value;
-  };
-  const OptimizerKeys& k = rule->keys;
-  fill("optimizer.momentum", r.optimizer.momentum, k.momentum);
-  fill("optimizer.nesterov", r.optimizer.nesterov, k.nesterov);
-  fill("optimizer.beta1", r.optimizer.beta1, k.beta1);
-  fill("optimizer.beta2", r.optimizer.beta2, k.beta2);
-  fill("optimizer.eps", r.optimizer.eps, k.eps);
-  fill("optimizer.centered", r.optimizer.centered, k.centered);
-  fill("optimizer.decay_rate", r.optimizer.decay_rate, k.decay_rate);
-  fill("optimizer.trust", r.optimizer.trust, k.trust);
+  for_each_key(rule->keys, r.optimizer, [&](std::string_view key, auto& field, const auto& value) {
+    if (value && !written(fmt::format("optimizer.{}", key))) field = *value;
+  });
 }
 
 bool is_recipe_section(std::string_view path) {
-  return std::any_of(std::begin(kKeys), std::end(kKeys), [&](const RecipeKey& key) {
-    return key.path.size() > path.size() && key.path.substr(0, path.size()) == path && key.path[path.size()] == '.';
+  return std::ranges::any_of(section_keys(), [&](const RecipeKey* key) {
+    return key->path.starts_with(path) && key->path.substr(path.size()).starts_with('.');
   });
 }
 

@@ -1,4 +1,4 @@
-// TOML to Recipe. The only file that sees toml++; every error carries where the value was written.
+// TOML to Recipe; every error carries where the value was written.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include "recipe/recipe_errors.h"
 #include "recipe/recipe_keys.h"
 #include "recipe/toml_file.h"
+#include "recipe/toml_value.h"
 
 namespace lathe {
 namespace {
@@ -23,7 +24,9 @@ constexpr size_t kMaxTextBytes = 1 << 20;
 // first; then what --set chooses decides.
 class Reader {
  public:
-  Reader(Recipe& recipe, std::string file) : recipe_(recipe), errors_(recipe.origins) {
+  // `any_family`: model.family need not be known; then the settings of [model] are taken as they are.
+  Reader(Recipe& recipe, std::string file, bool any_family)
+      : recipe_(recipe), errors_(recipe.origins), any_family_(any_family) {
     recipe_.origins = {std::move(file), {}};
   }
 
@@ -31,6 +34,8 @@ class Reader {
   void read_set(const std::string& set);
   void settle();  // after all text and sets
   void finish() {
+    for (const Unknown& u : unknown_)
+      if (!is_of_foreign_row(u.path)) unknown_key(u.path, u.origin, errors_);
     check_recipe(recipe_, errors_);
     check_use(recipe_, useless_, errors_);
     if (errors_.count() == 0)
@@ -46,6 +51,11 @@ class Reader {
     std::optional<std::string> raw;  // the value text of a --set
     bool whole = false;              // which is all of it
   };
+  struct Unknown {  // A key that nothing here has.
+    std::string path;
+    RecipeOrigin origin;
+    const toml::node* node;
+  };
   struct Stray {  // A setting of another row than the chosen one.
     std::string path;
     RecipeOrigin origin;
@@ -57,6 +67,12 @@ class Reader {
   void assign(const RecipeKey& key, const toml::node& node);
   void assign_settings(const std::vector<Setting>& settings);
   void check_stray(const Setting& setting);
+  void take_foreign_settings();
+  bool is_foreign_row(const KeyChoice& c) { return !c.foreign.empty() && !c.schema_of(c.name(recipe_)); }
+  bool is_of_foreign_row(std::string_view path) {
+    return std::ranges::any_of(key_choices(),
+                               [&](const KeyChoice& c) { return path.starts_with(c.section()) && is_foreign_row(c); });
+  }
   bool read_value(FieldPtr field, const Allowed& allowed, const std::string& path, const toml::node& node,
                   std::string_view hint);
   bool read_tables(const Allowed& allowed, const std::string& path, const toml::array& array, Tables& out);
@@ -69,86 +85,30 @@ class Reader {
 
   Recipe& recipe_;
   RecipeErrors errors_;
+  const bool any_family_;
   const std::string* raw_set_ = nullptr;   // the value text while a --set is read
   const toml::node* raw_node_ = nullptr;   // whose text that is
   std::vector<std::string_view> useless_;  // keys without effect in the file by itself
   std::deque<toml::table> tables_;         // that settings point into
   std::vector<Setting> settings_, set_settings_;
   std::vector<Stray> strays_;
+  std::vector<Unknown> unknown_;
 };
-
-std::string got(const toml::node& node) {
-  if (const auto* value = node.as_string()) return '"' + shown(value->get()) + '"';
-  if (const auto* value = node.as_integer()) return std::to_string(value->get());
-  if (const auto* value = node.as_floating_point()) return number_text(value->get());
-  if (const auto* value = node.as_boolean()) return value->get() ? "true" : "false";
-  if (const auto* value = node.as_array()) {
-    return fmt::format("a list of {} item{}", value->size(), value->size() == 1 ? "" : "s");
-  }
-  return node.is_table() ? "a table" : "a date or time";
-}
-
-// True when the node has the type of `out`; integers are numbers too.
-bool get_value(const toml::node& node, int64_t& out) {
-  const auto* value = node.as_integer();
-  if (value) out = value->get();
-  return value != nullptr;
-}
-bool get_value(const toml::node& node, double& out) {
-  if (const auto* value = node.as_integer()) {
-    out = static_cast<double>(value->get());
-    return true;
-  }
-  const auto* value = node.as_floating_point();
-  if (value) out = value->get();
-  return value != nullptr;
-}
-bool get_value(const toml::node& node, bool& out) {
-  const auto* value = node.as_boolean();
-  if (value) out = value->get();
-  return value != nullptr;
-}
-bool get_value(const toml::node& node, std::string& out) {
-  const auto* value = node.as_string();
-  if (value) out = value->get();
-  return value != nullptr;
-}
-bool get_value(const toml::node& node, ByteSize& out) {
-  if (const auto* value = node.as_integer()) {
-    out.bytes = value->get();
-    return true;
-  }
-  const auto* value = node.as_string();
-  const auto size = value ? parse_size(value->get()) : std::nullopt;
-  if (size) out = *size;
-  return size.has_value();
-}
-
-bool get_value(const toml::node& node, std::optional<double>& out) { return get_value(node, out.emplace()); }
-
-bool get_value(const toml::node& node, Strings& out) {
-  out.assign(1, "");
-  if (get_value(node, out[0])) return true;
-  const auto* array = node.as_array();
-  out.assign(array ? array->size() : 0, "");
-  for (size_t i = 0; i < out.size(); ++i)
-    if (!get_value((*array)[i], out[i])) return false;
-  return array != nullptr;
-}
 
 void Reader::assign(const RecipeKey& key, const toml::node& node) {
   const RecipeOrigin origin = origin_of(node.source());
   std::string hint;
-  if (key.setting && !is_of(field_of(key, recipe_), key.allowed, node))
+  if (key.is_setting() && !is_of(field_of(key, recipe_), key.allowed, node))
     for (const TableType& row : key.choice->rows()) {
       ParamSet other(row.schema());
-      const Field* f = row.schema().find(key.setting->name);
+      const Field* f = row.schema().find(key.field->name);
       if (f && is_of(other.at(*f), f->allowed, node))
         hint = fmt::format("; that is for {} = \"{}\"", key.choice->key, row.name);
     }
   const bool ok = read_value(field_of(key, recipe_), allowed_of(key), key.path, node, hint);
   recipe_.origins.keys[key.path] = origin;
-  if (ok) check_key(key, origin, recipe_, errors_);
+  const bool foreign = any_family_ && key.choice && !key.field && is_foreign_row(*key.choice);
+  if (ok && !foreign) check_key(key, origin, recipe_, errors_);
 }
 
 bool Reader::is_of(FieldPtr field, const Allowed& allowed, const toml::node& node) {
@@ -288,6 +248,7 @@ void Reader::read_table(const TableType& type, const std::string& path, const to
 
 void Reader::assign_settings(const std::vector<Setting>& settings) {
   for (const Setting& s : settings) {
+    if (is_foreign_row(*s.choice)) continue;
     raw_set_ = s.raw ? &*s.raw : nullptr;
     raw_node_ = s.whole ? s.node : nullptr;
     if (const RecipeKey* key = find_setting(*s.choice, s.choice->params(recipe_).schema(), s.path))
@@ -308,21 +269,47 @@ void Reader::check_stray(const Setting& s) {
     if (!key) continue;
     if (!first) first = key;
     ParamSet other(row.schema());
-    const FieldPtr field = other.at(*key->setting);
-    if (!is_of(field, key->allowed, *s.node)) continue;
+    const FieldPtr field = other.at(*key->field);
+    if (!is_of(field, key->allowed, *s.node) || check_value(field, key->allowed)) continue;
     of_kind.push_back(row.name);
     if (!s.raw && value_text(field, key->allowed) == default_text(*key)) return;
   }
   if (of_kind.empty()) {
-    ParamSet other(*first->row);
-    read_value(other.at(*first->setting), first->allowed, s.path, *s.node, "");
+    Recipe other;
+    s.choice->params(other) = ParamSet(*first->schema);
+    if (read_value(field_of(*first, other), first->allowed, s.path, *s.node, ""))
+      check_key(*first, origin_of(s.node->source()), other, errors_);
     return;
   }
   strays_.push_back({s.path, origin_of(s.node->source()),
                      fmt::format("has no effect: it is for {} only; remove it", rows_text(*s.choice, of_kind))});
 }
 
+void Reader::take_foreign_settings() {
+  for (const KeyChoice& choice : key_choices()) {
+    if (!is_foreign_row(choice)) continue;
+    std::vector<std::pair<std::string, std::string>> texts;
+    const auto take = [&](const auto& written) {
+      if (written.path.starts_with(choice.section()))
+        texts.emplace_back(written.path.substr(choice.section().size()), toml_text(*written.node));
+    };
+    std::ranges::for_each(settings_, take);
+    std::ranges::for_each(unknown_, take);
+    std::ranges::sort(texts);
+    choice.params(recipe_) = foreign_settings(texts);
+  }
+}
+
 void Reader::settle() {
+  // How long a run is, is one choice of two keys: --set of epochs takes the place of the file's steps.
+  const auto is_set = [&](std::string_view key) {
+    const auto found = recipe_.origins.keys.find(key);
+    return found != recipe_.origins.keys.end() && found->second.set;
+  };
+  if (is_set("train.epochs") && !is_set("train.steps")) {
+    recipe_.train.steps = 0;
+    recipe_.origins.keys.erase("train.steps");
+  }
   const std::vector<Stray> in_file = std::move(strays_);
   strays_.clear();
   if (settle_choices(recipe_)) {
@@ -333,7 +320,7 @@ void Reader::settle() {
     std::erase_if(settings_, [&](const Setting& s) {
       ParamSet scratch = s.choice->params(recipe_);
       const RecipeKey* key = find_setting(*s.choice, scratch.schema(), s.path);
-      return key && !is_of(scratch.at(*key->setting), key->allowed, *s.node);
+      return key && !is_of(scratch.at(*key->field), key->allowed, *s.node);
     });
     const size_t before = errors_.count();
     assign_settings(settings_);
@@ -358,7 +345,7 @@ void Reader::visit(const std::string& path, const toml::node& node, RecipeOrigin
   } else if (path == "device" && node.is_value()) {
     assign(*find_section_key("device.name"), node);  // the short form
   } else if (!is_recipe_section(path)) {
-    unknown_key(path, key_origin, errors_);
+    unknown_.push_back({path, key_origin, &node});
   } else if (const auto* table = node.as_table()) {
     walk(*table, path + ".");
   } else {
@@ -379,6 +366,7 @@ void Reader::read_text(std::string_view text) {
   }
   settle_choices(recipe_);
   assign_settings(settings_);
+  if (any_family_) take_foreign_settings();
   // A written-out recipe has every key: one that has no effect must have its default.
   for (const RecipeKey* key : recipe_keys(recipe_))
     if (recipe_.origins.keys.count(key->path) && !is_used(*key, recipe_) &&
@@ -424,11 +412,9 @@ std::string stem(const std::string& file) {
   return name;
 }
 
-}  // namespace
-
-Recipe parse_recipe(std::string_view text, const std::string& file, const Sets& sets) {
+Recipe parse(std::string_view text, const std::string& file, const Sets& sets, bool any_family) {
   Recipe recipe;
-  Reader reader(recipe, file);
+  Reader reader(recipe, file, any_family);
   reader.read_text(text);
   for (const std::string& set : sets) reader.read_set(set);
   reader.settle();
@@ -441,5 +427,13 @@ Recipe parse_recipe(std::string_view text, const std::string& file, const Sets& 
   }
   return recipe;
 }
+
+}  // namespace
+
+Recipe parse_recipe(std::string_view text, const std::string& file, const Sets& sets) {
+  return parse(text, file, sets, false);
+}
+
+Recipe parse_foreign_recipe(std::string_view text, const std::string& file) { return parse(text, file, {}, true); }
 
 }  // namespace lathe

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/error.h"
 #include "nn/families/model.h"
@@ -11,6 +10,7 @@
 #include "nn/schedule.h"
 #include "nn/step/loss.h"
 #include "nn/step/step.h"
+#include "passes/techniques/average.h"
 #include "recipe/eval_metrics.h"
 #include "recipe/recipe_keys.h"
 #include "recipe/sources/source.h"
@@ -22,7 +22,9 @@ namespace {
 Ints known_image_shape(const Recipe& r) {
   const SourceFacts& source = facts_of(r);
   // Of arrays the recipe of a run has it; one that was written before them need not.
-  if (source.sized && (!source.own || r.origins.keys.contains("data.shape"))) return r.data.shape;
+  if (const auto* shape = r.data.source.params.find<Ints>("shape");
+      shape && (!source.own || r.origins.keys.contains("data.shape")))
+    return *shape;
   if (source.shape[0] > 0) return {source.shape.begin(), source.shape.end()};
   return {};
 }
@@ -54,14 +56,16 @@ void check_loss(const Recipe& r, RuleReport& report) {
   std::vector<std::string> names;
   for (const LossRule& l : loss_rules())
     if (is_for(l, task == Task::embed ? Task::classify : task) ||
-        (r.data.target == "class" && !each_token && is_for(l, Task::embed)))
+        (label_kind_of(r) == data::LabelKind::class_index && !each_token && is_for(l, Task::embed)))
       names.push_back(quote_toml(l.name()));
   report.fail({"train.loss", "data.target"},
               fmt::format("expected {} or \"auto\" for data.target = \"{}\"{}, got \"{}\"", fmt::join(names, ", "),
                           r.data.target, each_token ? " of each token" : "", r.train.loss.name));
 }
 
-bool wants_pixels(const Recipe& r) { return r.data.target == "mask" || r.data.target == "image"; }
+bool wants_pixels(const Recipe& r) {
+  return label_kind_of(r) == data::LabelKind::mask || label_kind_of(r) == data::LabelKind::image;
+}
 
 // Whether the family gives what the target needs.
 void check_output(const Recipe& r, RuleReport& report) {
@@ -82,31 +86,30 @@ void check_output(const Recipe& r, RuleReport& report) {
 }
 
 // The sources with that target, in words: files before generated data, those for few targets first.
-std::string sources_with(std::string_view target) {
-  if (target == "image") return "images";
+std::string sources_with(data::LabelKind target) {
+  if (target == data::LabelKind::image) return "images";
   std::vector<const SourceFacts*> rows;
   for (const SourceRule* rule : source_rules())
-    if (!rule->facts.own && rule->facts.has_target(target)) rows.push_back(&rule->facts);
-  std::ranges::stable_sort(
-      rows, {}, [](const SourceFacts* f) { return std::pair(!f->reads_path, std::ranges::count(f->targets, ' ')); });
+    if (!rule->facts.own && rule->facts.targets.has(target)) rows.push_back(&rule->facts);
+  std::ranges::stable_sort(rows, {}, [](const SourceFacts* f) { return std::pair(!f->reads_path, f->targets.size()); });
   std::vector<std::string> names;
   for (const SourceFacts* f : rows) names.push_back(quote_toml(f->name));
   return fmt::format("{} or arrays", fmt::join(names, ", "));
 }
 
 void check_target(const Recipe& r, RuleReport& report) {
-  const std::string& target = r.data.target;
+  const data::LabelKind target = label_kind_of(r);
   const SourceRule& source = source_of(r);
   const SourceFacts& facts = source.facts;
   // For tokens pixels are no target of the family either, which check_output says.
-  if (!facts.has_target(target) && !(is_text(facts) && wants_pixels(r))) {
+  if (!facts.targets.has(target) && !(is_text(facts) && wants_pixels(r))) {
     report.fail({"data.target", "data.source"}, fmt::format("expected {} as data.source for \"{}\", got \"{}\"",
-                                                            sources_with(target), target, r.data.source));
+                                                            sources_with(target), r.data.target, r.data.source.name));
   }
   check_output(r, report);
   const int64_t fewest = facts.mask_classes > 0 ? facts.mask_classes : 2;
   const int64_t most = facts.mask_classes > 0 ? facts.mask_classes : 256;
-  if (target == "mask" && (r.data.classes < fewest || r.data.classes > most)) {
+  if (target == data::LabelKind::mask && (r.data.classes < fewest || r.data.classes > most)) {
     report.fail(
         {"data.classes", "data.target"},
         fmt::format("expected {}, the background included, for data.target = \"mask\", got {}",
@@ -114,14 +117,14 @@ void check_target(const Recipe& r, RuleReport& report) {
   }
   if (source.check) source.check(r, report);
   check_loss(r, report);
-  if (const EvalMetric* metric = find_eval_metric(r.train.monitor); metric && !has_target(*metric, target)) {
+  if (const EvalMetric* metric = find_eval_metric(r.train.monitor); metric && !metric->targets.has(target)) {
     std::vector<std::string> names;
     for (const EvalMetric& m : kEvalMetrics)
-      if (has_target(m, target)) names.push_back(fmt::format("\"{}\"", m.name));
+      if (m.targets.has(target)) names.push_back(fmt::format("\"{}\"", m.name));
     report.fail({"train.monitor", "data.target"}, fmt::format("expected one of {} for data.target = \"{}\", got \"{}\"",
-                                                              fmt::join(names, ", "), target, r.train.monitor));
+                                                              fmt::join(names, ", "), r.data.target, r.train.monitor));
   }
-  if (r.train.monitor == "iou" && target == "mask" && r.data.classes > kMostMaskClasses) {
+  if (r.train.monitor == "iou" && target == data::LabelKind::mask && r.data.classes > kMostMaskClasses) {
     report.fail({"train.monitor", "data.classes"},
                 fmt::format("expected another metric than \"iou\" for more than {} classes, got {}", kMostMaskClasses,
                             r.data.classes));
@@ -154,13 +157,13 @@ void check_data(const Recipe& r, RuleReport& report) {
                 fmt::format("expected {} for data.source = \"{}\", got \"\"", source.path, source.name));
   }
   check_target(r, report);
-  if (source.classes > 0 && r.data.target == "class" && r.data.classes != source.classes) {
+  if (source.classes > 0 && label_kind_of(r) == data::LabelKind::class_index && r.data.classes != source.classes) {
     report.fail({"data.classes"}, fmt::format("expected {} for data.source = \"{}\", got {}", source.classes,
                                               source.name, r.data.classes));
   }
   if (const std::string wanted = other_sources(r); !wanted.empty()) {
     report.fail({"data.source", "model.family"}, fmt::format("expected {} for model.family = \"{}\", got \"{}\"",
-                                                             wanted, r.model.family, r.data.source));
+                                                             wanted, r.model.family, r.data.source.name));
   }
   const int64_t batch = r.train.batch_size;
   if (r.data.train_samples > 0) {
@@ -176,15 +179,6 @@ void check_data(const Recipe& r, RuleReport& report) {
     report.fail(
         {"data.normalize.std", "data.normalize.mean"},
         fmt::format("expected as many numbers as data.normalize.mean ({}), got {}", mean.size(), deviation.size()));
-  }
-  if (is_own_data(r) && r.data.target == "value") {
-    const size_t means = r.data.target_mean.size(), scales = r.data.target_scale.size();
-    if (means != 1 && static_cast<int64_t>(means) != r.data.classes)
-      report.fail({"data.target_mean", "data.classes"},
-                  fmt::format("expected 1 number or one for each of {} (data.classes), got {}", r.data.classes, means));
-    if (means != scales)
-      report.fail({"data.target_scale", "data.target_mean"},
-                  fmt::format("expected as many numbers as data.target_mean ({}), got {}", means, scales));
   }
   if (const Ints shape = known_image_shape(r); !shape.empty()) check_image_rules(r, shape, report);
 }
@@ -217,15 +211,7 @@ void check_model(const Recipe& r, RuleReport& report) {
   if (family.check) family.check(r.model.params, of_model);
   const std::optional<TokenInput> tokens = token_input(r.model);
   if (!tokens) return;
-  if (r.data.sequence > tokens->positions) {
-    report.fail({"data.sequence", "model.sequence"},
-                fmt::format("expected at most model.sequence = {}, got {}", tokens->positions, r.data.sequence));
-  }
-  if (const int64_t most = facts_of(r).most_tokens; most > 0 && tokens->vocab > most) {
-    report.fail({"model.vocab"}, fmt::format("expected at most {} for byte tokens, got {}", most, tokens->vocab));
-  }
-  const int64_t length = r.data.sequence > 0 ? r.data.sequence : tokens->positions;
-  check_sample(r, {DType::i32, {length}}, tokens->vocab, report);
+  check_sample(r, {DType::i32, {sequence_of(r)}}, tokens->vocab, report);
 }
 
 void check_train(const Recipe& r, RuleReport& report) {
@@ -237,45 +223,24 @@ void check_train(const Recipe& r, RuleReport& report) {
     report.fail({"optimizer.nesterov", "optimizer.momentum"},
                 "expected optimizer.momentum above 0 with nesterov, got 0.0");
   }
-  if (r.train.ema > 0 && r.train.swa_from > 0) {
-    report.fail({"train.swa_from", "train.ema"},
-                "expected one average of the weights, got train.ema and train.swa_from");
-  }
   // With train.steps a run may be a short trial: the trainer warns (too_short_for).
-  if (r.train.steps == 0 && r.train.swa_from > 0 && r.train.swa_from >= r.train.epochs) {
+  const int64_t swa_from = r.passes.get<AverageOptions>().swa_from;
+  if (r.train.steps == 0 && swa_from > 0 && swa_from >= r.train.epochs) {
     report.fail({"train.swa_from", "train.epochs"},
                 fmt::format("expected an epoch before the last of train.epochs = {}, whose end would be all that is "
                             "averaged, got {}",
-                            r.train.epochs, r.train.swa_from));
+                            r.train.epochs, swa_from));
   }
   if (r.train.eval_every == 0) {
     const auto needs_evaluations = [&](std::string_view key, std::string_view what) {
       report.fail({"train.eval_every", key}, fmt::format("expected at least 1 with {}, got 0", what));
     };
-    if (r.schedule.name == "plateau") needs_evaluations("schedule.name", "schedule.name = \"plateau\"");
+    if (follows_evaluations(r.schedule))
+      needs_evaluations("schedule.name", fmt::format("schedule.name = \"{}\"", r.schedule.name));
     if (r.train.patience > 0) needs_evaluations("train.patience", "train.patience > 0");
   }
-  if (int exponent = 0; r.train.precision == "f16" && std::frexp(r.train.loss_scale, &exponent) != 0.5) {
-    report.fail({"train.loss_scale"}, fmt::format("expected a power of two, got {}", r.train.loss_scale));
-  }
-  if (r.train.update != "at_gradient") return;
-  const auto refuse = [&](std::string_view key, std::string_view with, std::string_view reason) {
-    report.fail({"train.update", key},
-                fmt::format("expected \"after_all\" or \"auto\" with {}, got \"at_gradient\"; {}", with, reason));
-  };
-  if (r.train.clip_norm > 0) {
-    refuse("train.clip_norm", "train.clip_norm > 0", "the norm is known only when all gradients are");
-  }
-  if (r.train.accumulate > 1) {
-    refuse("train.accumulate", "train.accumulate > 1", "a gradient is complete only after the last batch");
-  }
-  if (r.train.precision == "f16") {
-    refuse("train.precision", "train.precision = \"f16\"",
-           "a gradient that overflows must keep all weights as they are");
-  }
-  if (r.train.on_nan != "stop") {
-    refuse("train.on_nan", "train.on_nan = \"skip\"", "weights changed at earlier gradients could not be taken back");
-  }
+  for (const OptionsRow& row : pass_options())
+    if (row.check) row.check(r.passes, report);
 }
 
 }  // namespace
@@ -283,9 +248,12 @@ void check_train(const Recipe& r, RuleReport& report) {
 bool takes_tokens(const Recipe& r) { return token_input(r.model).has_value(); }
 
 Task task_of(const Recipe& r) {
-  if (r.data.target == "value") return Task::regress;
-  if (r.data.target == "mask") return Task::segment;
-  if (r.data.target == "image") return Task::restore;
+  switch (label_kind_of(r)) {
+    case data::LabelKind::value: return Task::regress;
+    case data::LabelKind::mask: return Task::segment;
+    case data::LabelKind::image: return Task::restore;
+    case data::LabelKind::class_index: break;
+  }
   return learns_embedding(r.train.loss) ? Task::embed : Task::classify;
 }
 
@@ -310,8 +278,10 @@ void check_image_rules(const Recipe& r, const Ints& shape, RuleReport& report) {
                 fmt::format("expected at most the image side {}, got {}", side, augment.cutout));
   }
   if (takes_tokens(r)) return;
-  const std::string& target = r.data.target;
-  const int64_t known = target == "image" ? shape[2] : target == "value" && !is_own_data(r) ? 1 : r.data.classes;
+  const data::LabelKind target = label_kind_of(r);
+  const int64_t known = target == data::LabelKind::image                         ? shape[2]
+                        : target == data::LabelKind::value && !is_custom_data(r) ? 1
+                                                                                 : r.data.classes;
   check_sample(r, {DType::f32, {shape[0], shape[1], shape[2]}}, outputs_of(r, known), report);
 }
 

@@ -10,7 +10,9 @@
 #include "base/error.h"
 #include "io/hash.h"
 #include "nn/step/loss.h"
+#include "passes/pass.h"
 #include "recipe/recipe_keys.h"
+#include "recipe/sources/source.h"
 
 namespace lathe {
 namespace {
@@ -57,6 +59,22 @@ TEST(Recipe, SizesParse) {
   }
 }
 
+// How long a run is, is one choice of two keys.
+TEST(RecipeSets, EpochsTakeThePlaceOfSteps) {
+  const std::string text = "[train]\nsteps = 7\n";
+  const auto with = [&](const Sets& sets) { return parse_recipe(text, "a.toml", sets).train; };
+  EXPECT_EQ(with({}).steps, 7);
+  for (const int64_t epochs : {0, 3}) {
+    const TrainRecipe t = with({fmt::format("train.epochs={}", epochs)});
+    EXPECT_EQ(t.steps, 0);
+    EXPECT_EQ(t.epochs, epochs);
+  }
+  EXPECT_EQ(with({"train.steps=9"}).steps, 9);
+  EXPECT_THROW(with({"train.epochs=3", "train.steps=9"}), UserError);
+  EXPECT_EQ(to_toml(parse_recipe(text, "a.toml", {"train.epochs=3"})),
+            to_toml(parse_recipe("[train]\nepochs = 3\n", "a.toml", {})));
+}
+
 TEST(RecipeSets, OverrideInOrderAndAnyForm) {
   const std::string text = "device = \"cpu\"\n[train]\nepochs = 3\n";
   const auto with = [&](const Sets& sets) { return parse_recipe(text, "a.toml", sets); };
@@ -88,12 +106,11 @@ TEST(Recipe, PrintsAndParsesBack) {
   r.name = "odd";
   r.seed = 2147483647;
   r.data.path = "a \"b\" \\ \t\n\x01 \xc3\xa9";
-  r.data.source = "idx";
+  r.data.source = SourceSpec("idx");
   EXPECT_EQ(parse_recipe(to_toml(r), "x.toml"), r) << to_toml(r);
   r.data.path.clear();
   r.data.normalize = {{0.1, 1e-300, -3}, {1e5, 1.0 / 3, 2}};
-  r.data.source = "synthetic";
-  r.data.shape = {5, 6, 3};
+  r.data.source = SourceSpec("synthetic", {{"shape", Ints{5, 6, 3}}});
   r.model.params.set("hidden", Ints{});
   r.optimizer.lr = 0.1 + 0.2;
   r.optimizer.name = "adam";
@@ -111,37 +128,7 @@ TEST(Recipe, PrintsAndParsesBack) {
   }
 }
 
-TEST(Recipe, TheHashCoversWhatChangesNumbers) {
-  const Recipe base = parse_recipe("", "x.toml");
-  const std::string hash = recipe_hash(base, {});
-  const auto with = [&](const Sets& sets) { return recipe_hash(parse_recipe("", "x.toml", sets), {}); };
-  for (const Sets& same : {Sets{"name=other"},
-                           {"device=ref"},
-                           {"train.epochs=3"},
-                           {"train.steps=3"},
-                           {"train.log_every=3"},
-                           {"checkpoint.keep_last=9"},
-                           {"memory.budget=1GiB"},
-                           {"data.threads=3"},
-                           {"data.prefetch=7"},
-                           {"data.path=/x"}})
-    EXPECT_EQ(with(same), hash) << same[0];
-  for (const Sets& other : {Sets{"seed=1"},
-                            {"train.batch_size=64"},
-                            {"train.update=after_all"},
-                            {"optimizer.lr=0.2"},
-                            {"model.hidden=[3]"},
-                            {"data.augment.flip=true"},
-                            {"schedule.warmup_steps=1"}})
-    EXPECT_NE(with(other), hash) << other[0];
-  EXPECT_NE(recipe_hash(base, {"fuse"}), hash);
-  EXPECT_EQ(recipe_hash(base, {"fuse", "cse"}), recipe_hash(base, {"cse", "fuse", "cse"}));
-  EXPECT_TRUE(changes_numbers(base, "seed"));
-  EXPECT_FALSE(changes_numbers(base, "train.epochs"));
-  EXPECT_FALSE(changes_numbers(base, "train.eval_every"));
-  EXPECT_TRUE(changes_numbers(parse_recipe("schedule.name = \"plateau\"", "x.toml"), "train.eval_every"));
-}
-
+// Another value.
 void change(FieldPtr field) {
   std::visit(
       [](auto* p) {
@@ -166,14 +153,16 @@ void change(FieldPtr field) {
       field);
 }
 
-// Of every family and every loss.
+// Of every source, every family and every loss.
 TEST(Recipe, EachKeyIsPrintedCheckedAndCompared) {
   std::vector<Recipe> bases{parse_recipe("", "x.toml")};
   for (const ModelFamily& f : model_families()) bases.push_back(bases[0]), bases.back().model = ModelSpec(f.name());
   for (const LossRule& l : loss_rules()) bases.push_back(bases[0]), bases.back().train.loss = LossSpec(l.name());
+  for (const SourceRule* s : source_rules())
+    bases.push_back(bases[0]), bases.back().data.source = SourceSpec(s->facts.name);
   const std::string reference = recipe_reference();
   for (const Recipe& base : bases) {
-    SCOPED_TRACE(base.model.family + " " + base.train.loss.name);
+    SCOPED_TRACE(base.model.family + " " + base.train.loss.name + " " + base.data.source.name);
     for (const RecipeKey* key : recipe_keys(base)) {
       Recipe changed = base;
       change(field_of(*key, changed));
@@ -198,37 +187,57 @@ TEST(Recipe, EachKeyIsPrintedCheckedAndCompared) {
           named |= reference.substr(at, reference.find('\n', at) - at).find(row.name) != std::string::npos;
         EXPECT_TRUE(named) << path << row.name;
       }
-  // Between families what one has not counts as its default.
+  // What one family has and the other has not, where it is not at its default.
   Recipe other = bases[0];
   other.model = ModelSpec("cnn", {{"dense", 7}});
   const auto differences = diff(bases[0], other);
   ASSERT_EQ(differences.size(), 2u);
   EXPECT_EQ(differences[0].key, "model.family");
-  EXPECT_EQ(differences[1].key + " " + differences[1].a + " " + differences[1].b, "model.dense 128 7");
+  EXPECT_EQ(differences[1].key + " " + differences[1].a + " " + differences[1].b, "model.dense - 7");
 }
 
-// The text that is hashed must not change: runs of earlier versions are resumed by it.
-TEST(Recipe, TheTextOfTheHashIsStable) {
-  const auto hash = [](const std::string& text) { return io::hash_bytes(io::bytes_of(text + "disabled passes = \n")); };
-  EXPECT_EQ(recipe_hash(Recipe{}, {}), hash(""));
-  EXPECT_EQ(recipe_hash(
-                parse_recipe("", "x.toml",
-                             {"model.family=cnn", "model.channels=[8]", "model.dropout=0.5", "model.dense=128",
-                              "train.loss=focal", "train.focal_gamma=3", "train.label_smoothing=0.1", "train.sam=0.5"}),
-                {}),
-            hash("model.family = \"cnn\"\nmodel.channels = [8]\nmodel.dropout = 0.5\ntrain.loss = \"focal\"\n"
-                 "train.focal_gamma = 3.0\ntrain.label_smoothing = 0.1\ntrain.sam = 0.5\n"));
-  EXPECT_EQ(
-      recipe_hash(parse_recipe("", "x.toml",
-                               {"model.family=layers", "optimizer.name=lamb",
-                                "model.layers=[{type=\"conv\",activation=\"relu\",padding=\"same\",out=8,stride=2},"
-                                "{rate=0,type=\"dropout\"},{type=\"dense\",out=0}]",
-                                "optimizer.groups=[{match=[\"*.bias\"],weight_decay=0,lr_scale=2}]"}),
-                  {}),
-      hash("model.family = \"layers\"\nmodel.layers = [{ type = \"conv\", out = 8, stride = 2, activation = "
-           "\"relu\" }, { type = \"dropout\", rate = 0.0 }, { type = \"dense\", out = 0 }]\n"
-           "optimizer.name = \"lamb\"\noptimizer.eps = 1e-06\n"
-           "optimizer.groups = [{match = \"*.bias\", lr_scale = 2.0, weight_decay = 0.0}]\n"));
+struct ScalesOptions {
+  double tenfold = 10;
+  bool fast = false;
+  static void fields(auto&& f) {
+    f("train.mine.tenfold", &ScalesOptions::tenfold, allow::range(1, 99), "of a custom pass");
+    f("train.custom_fast", &ScalesOptions::fast, {}, "", is_large, "train.mine.tenfold > 10")
+        .listed_after("train.epochs");
+  }
+  static bool is_large(const ScalesOptions& o) { return o.tenfold > 10; }
+  static void check(const PassOptions& o, RuleReport& report) {
+    if (o.get<ScalesOptions>().tenfold == 13) report.fail({"train.mine.tenfold"}, "not 13");
+  }
+};
+
+// Options of a pass that a program adds are keys like all others; without them recipes are what they were.
+TEST(Recipe, ProgramsAddOptions) {
+  const std::string hash = recipe_hash(Recipe{}, {});
+  EXPECT_THROW(parse_recipe("train.mine.tenfold = 20", "x.toml"), UserError);
+  register_options(kOptions<ScalesOptions>);
+  register_options(kOptions<ScalesOptions>);
+  EXPECT_EQ(recipe_hash(Recipe{}, {}), hash);
+  const Recipe r = parse_recipe("train.mine.tenfold = 20", "x.toml", {"train.custom_fast=true"});
+  EXPECT_EQ(r.passes.get<ScalesOptions>().tenfold, 20);
+  EXPECT_TRUE(r.passes.get<ScalesOptions>().fast);
+  EXPECT_NE(recipe_hash(r, {}), hash);
+  const std::string text = to_toml(r);
+  EXPECT_NE(text.find("\nepochs = 10\ncustom_fast = true\n"), text.npos) << text;
+  EXPECT_NE(text.find("\n[train.mine]\ntenfold = 20.0\n"), text.npos) << text;
+  EXPECT_EQ(parse_recipe(text, "x.toml"), r);
+  EXPECT_NE(r, Recipe{});
+  const auto error = [](const Sets& sets) -> std::string {
+    try {
+      parse_recipe("", "x.toml", sets);
+      return "";
+    } catch (const UserError& e) {
+      return e.what();
+    }
+  };
+  EXPECT_NE(error({"train.mine.tenfold=100"}).find("expected a number from 1 to 99, got 100"), std::string::npos);
+  EXPECT_NE(error({"train.mine.tenfold=13"}).find("train.mine.tenfold: not 13"), std::string::npos);
+  EXPECT_NE(error({"train.custom_fast=true"}).find("it is for train.mine.tenfold > 10 only"), std::string::npos);
+  EXPECT_NE(error({"train.mine.tenfolt=2"}).find("did you mean \"train.mine.tenfold\"?"), std::string::npos);
 }
 
 // Recipes that earlier versions wrote out have the keys of all families, with their defaults.
@@ -330,7 +339,7 @@ TEST(BuiltinRecipes, AreValidAndRoundTrip) {
   for (std::string_view name : {"fashion_mnist", "mlp", "gpt_tiny"}) {
     EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name;
   }
-  EXPECT_EQ(load_recipe(std::string(kDefaultRecipe)).data.source, "fashion_mnist");
+  EXPECT_EQ(load_recipe(std::string(kDefaultRecipe)).data.source.name, "fashion_mnist");
   EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
 }
 
@@ -394,7 +403,7 @@ TEST(TinyTwin, IsValidSmallAndOfTheSameKind) {
     EXPECT_EQ(tiny.optimizer, r.optimizer);
     EXPECT_LE(tiny.train.batch_size, 4);
     EXPECT_LE(tiny.train.steps, 4);
-    EXPECT_TRUE(tiny.data.source == "synthetic" || tiny.data.source == "text");
+    EXPECT_TRUE(tiny.data.source.name == "synthetic" || tiny.data.source.name == "text");
     EXPECT_TRUE(tiny.data.path.empty());
   }
 }

@@ -1,4 +1,4 @@
-// toml++, made safe for text from outside. Include train/toml_file.h instead: the macros change inline functions, so
+// toml++, made safe for text from outside. Include recipe/toml_file.h instead: the macros change inline functions, so
 // all must see the same ones, and parse_toml does what macros cannot.
 //
 // Two defects of toml++ 3.3, both found by tests/fuzz/recipe_fuzz.cpp:

@@ -14,7 +14,7 @@ std::string_view last_part(std::string_view path) { return path.substr(path.rfin
 }  // namespace
 
 Allowed allowed_of(const RecipeKey& key) {
-  if (!key.choice || key.setting) return key.allowed;
+  if (!key.choice || key.field) return key.allowed;
   Allowed names;
   for (const TableType& row : key.choice->rows()) names.choices.push_back(row.name);
   return names;
@@ -26,9 +26,7 @@ namespace {
 template <class F>
 std::string of_default(const RecipeKey& key, F&& f) {
   Recipe recipe;
-  if (!key.setting) return f(key.member(recipe));
-  const ParamSet defaults(*key.row);
-  return f(defaults.at(*key.setting));
+  return f(key.field ? key.field->at(key.schema->defaults.get()) : key.member(recipe));
 }
 
 }  // namespace

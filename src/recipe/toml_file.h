@@ -1,4 +1,4 @@
-// TOML from outside: recipes and target files. All text goes through parse_toml, which toml++ alone is not safe for.
+// TOML from outside: recipes and device specs. All text goes through parse_toml, which toml++ alone is not safe for.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 #include "report/memory_curve.h"
 
+#include "base/format_bytes.h"
 #include "io/page/svg.h"
 #include "run/peak.h"
 #include "rundir/run_dir.h"
@@ -8,14 +9,14 @@ namespace lathe {
 namespace {
 
 void find_rates(const Recipe& r, const CompileOptions& o, const Target& target, MemoryCurve& out) {
-  if (o.target && target.peak_flops > 0 && target.peak_bandwidth > 0) {
+  if (o.spec && target.peak_flops > 0 && target.peak_bandwidth > 0) {
     out.rates = {target.peak_flops, target.peak_bandwidth};
-    out.rates_from = "target file";
+    out.rates_from = "device spec";
     return;
   }
   const DeviceName device = parse_device_name(r.device.name);
   const Backend& backend = find_backend(device.backend);
-  if (o.target || device.index >= static_cast<int>(backend.devices().size())) {
+  if (o.spec || device.index >= static_cast<int>(backend.devices().size())) {
     out.rates = {1e11, 2e10};
     out.rates_from = "assumed";
     return;
@@ -43,7 +44,7 @@ MemoryCurve memory_curve(const Recipe& recipe, const DataSpec& data, const Compi
   out.rest = least.memory().total() - least.set.arena_bytes;
   const std::vector<Graph> graphs =
       run_pipeline(build_steps(small, data, o), pass_context(r, c.target), o.passes).graphs;
-  const Backend& backend = find_backend(o.target ? o.target->backend : parse_device_name(r.device.name).backend);
+  const Backend& backend = find_backend(o.spec ? o.spec->backend : parse_device_name(r.device.name).backend);
   out.points = memory_curve(graphs, c.target, backend.kernels(), {}, out.rates, points);
   // What the run takes without a budget, where large batches of evaluation hold the peak.
   CurvePoint whole = out.points.front();
@@ -54,9 +55,13 @@ MemoryCurve memory_curve(const Recipe& recipe, const DataSpec& data, const Compi
 }
 
 void draw_curve(const MemoryCurve& c, const std::string& path) {
-  io::LineChart chart{"memory.budget, MiB", "predicted ms per step", {{"time", {}, {}}}, false, {}};
+  int64_t most = 0;
+  for (const CurvePoint& p : c.points) most = std::max(most, p.budget + c.rest);
+  const ByteUnit unit = byte_unit(most / 2);
+  io::LineChart chart{
+      fmt::format("memory.budget, {}", unit.name), "predicted ms per step", {{"time", {}, {}}}, false, {}};
   for (const CurvePoint& p : c.points) {
-    chart.lines[0].x.push_back(static_cast<double>(p.budget + c.rest) / (1 << 20));
+    chart.lines[0].x.push_back(static_cast<double>(p.budget + c.rest) / unit.bytes);
     chart.lines[0].y.push_back(1e3 * p.seconds);
   }
   io::PosixFs fs;

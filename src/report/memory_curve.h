@@ -14,7 +14,7 @@ struct MemoryCurve {               // Memory against time.
   int64_t rest = 0;                // bytes that a run allocates beside the arena: budget + rest is memory.budget
   std::string device;              // that it holds for
   Rates rates;                     // that times are predicted with
-  std::string rates_from;          // "measured", "target file" or "assumed"
+  std::string rates_from;          // "measured", "device spec" or "assumed"
 };
 
 // The recipe's own budget and the device's memory do not limit it. Measures the device's peaks where it is here.

@@ -13,7 +13,7 @@
 #include "predict/text_writer.h"
 #include "report/report_classes.h"
 #include "report/report_cost.h"
-#include "report/report_targets.h"
+#include "report/report_labels.h"
 #include "rundir/metrics_lines.h"
 #include "rundir/progress.h"
 #include "rundir/run_data.h"
@@ -121,7 +121,7 @@ constexpr struct {
 std::string shown_name(const Recipe& r, const std::optional<DataSpec>& data, std::string_view name,
                        std::string_view shown) {
   if (name == "accuracy" && learns_embedding(r.train.loss)) return "accuracy of the nearest neighbour";
-  if ((name == "rmse" || name == "mae") && r.data.target == "value" && data && data->terms() > 1)
+  if ((name == "rmse" || name == "mae") && label_kind_of(r) == data::LabelKind::value && data && data->terms() > 1)
     return fmt::format("{} in deviations", shown);
   return std::string(shown);
 }
@@ -161,7 +161,7 @@ nlohmann::json read_summary(const std::string& run, const Curves& curves) {
 std::string note_about_end(const std::string& run, const nlohmann::json& summary, const Curves& curves) {
   if (io::is_run_alive(run)) return fmt::format("The run is at work: it has logged {:.0f} steps.", curves.last_step);
   if (summary.is_object() && summary.contains("preempted") && summary["preempted"] == true)
-    return fmt::format("The run was stopped by a signal at step {:.0f}; `lathe train --resume --out {}` goes on.",
+    return fmt::format("The run was stopped by a signal at step {:.0f}; `lathe train --resume --out {}` continues.",
                        summary["steps"].get<double>(), run);
   if (summary.is_object()) return "";
   return curves.last_refused ? fmt::format(
@@ -233,7 +233,7 @@ std::string obstacle(F&& f) {
   }
 }
 
-// The beginning of a page: all that the run's own files tell.
+// The beginning of a page: all that follows from the run's own files.
 io::Report logged(const std::string& run, const Recipe& r, const std::optional<DataSpec>& data) {
   const Curves curves = read_metrics(io::join_path(run, "metrics.jsonl"));
   const nlohmann::json summary = read_summary(run, curves);
@@ -307,7 +307,7 @@ std::string make_report(const std::string& run, const std::vector<std::string>& 
   }
   CompileOptions o;
   o.eval = false;
-  const bool pixels = r.data.target == "mask" || r.data.target == "image";
+  const bool pixels = label_kind_of(r) == data::LabelKind::mask || label_kind_of(r) == data::LabelKind::image;
   const int64_t most = pixels ? 16 : 250;
   o.predict = std::max<int64_t>(1, std::min<int64_t>(unseen ? unseen->size() : 1, most));
   std::optional<Compiled> c;
@@ -319,7 +319,7 @@ std::string make_report(const std::string& run, const std::vector<std::string>& 
   if (const std::string& reason = no_run.empty() ? opened.untrained : no_run; !reason.empty()) {
     report.parts.push_back(missing_part("Predictions", reason));
   } else if (unseen) {
-    append(report, target_parts(opened.session->executor(), *c, *unseen, set));
+    append(report, label_parts(opened.session->executor(), *c, *unseen, set));
     append(report, class_parts(opened.session->executor(), *c, *unseen, set, class_names(r)));
   }
   if (c)

@@ -7,6 +7,7 @@
 #include "io/page/png.h"
 #include "io/page/series_png.h"
 #include "recipe/sources/source.h"
+#include "workload/dataset.h"
 
 namespace lathe {
 namespace {
@@ -145,6 +146,9 @@ std::vector<io::ReportPart> class_parts(Executor& e, const Compiled& c, const da
       "Rows: truth, columns: prediction; {} of {} {} samples are right ({:.2f} %).", found.correct, found.samples, set,
       100.0 * static_cast<double>(found.correct) / static_cast<double>(std::max<int64_t>(1, found.samples)));
   if (found.none > 0) text += fmt::format(" For {} the outputs are no numbers: they are in no column.", found.none);
+  const data::Split split = set == data::to_string(data::Split::test) ? data::Split::test : data::Split::validation;
+  if (const std::string missing = missing_classes(source, split, names); !missing.empty())
+    text += fmt::format(" Warning: {}.", io::readable_text(missing));
   io::ReportPart matrix{"Confusion matrix", "", "", {}, {}};
   if (found.none == found.samples) {
     matrix.missing = "No output of the net is a number: there is no class that it predicts.";

@@ -22,22 +22,19 @@ struct Phase {
 };
 
 std::vector<Phase> phases_of(const Compiled& c) {
-  if (c.schedule.accumulate <= 1) return {{c.program("train")}};
-  return {{c.program("accumulate"), c.schedule.accumulate, "micro-batch"}, {c.program("update"), 1, "update"}};
+  if (c.steps.accumulate <= 1) return {{c.program("train")}};
+  return {{c.program("accumulate"), c.steps.accumulate, "micro-batch"}, {c.program("update"), 1, "update"}};
 }
 
 io::ReportPart memory_part(const Program& p, std::string title) {
   const MemoryReport& m = p.memory;
   const size_t n = m.timeline.size();
   if (n == 0) return {};
-  constexpr std::pair<double, const char*> kByteUnits[] = {
-      {1 << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}, {1, "bytes"}};
-  const auto& unit = *std::ranges::find_if(
-      kByteUnits, [&](const auto& u) { return static_cast<double>(m.total) >= 2 * u.first || u.first == 1; });
-  io::StackChart chart{"node", unit.second, {}, {}};
+  const ByteUnit unit = byte_unit(m.total / 2);  // so that the axis has steps
+  io::StackChart chart{"node", std::string(unit.name), {}, {}};
   for (const MemoryClass k : {MemoryClass::weights, MemoryClass::optimizer, MemoryClass::staging}) {
     chart.names.emplace_back(to_string(k));
-    chart.values.emplace_back(n, static_cast<double>(m.of(k)) / unit.first);
+    chart.values.emplace_back(n, static_cast<double>(m.of(k)) / unit.bytes);
   }
   int64_t kept = m.of(MemoryClass::gradients) - m.timeline[static_cast<size_t>(m.peak)].gradients;  // over steps
   for (const auto& [name, member] : {std::pair{"gradients", &MemoryReport::Moment::gradients},
@@ -45,7 +42,7 @@ io::ReportPart memory_part(const Program& p, std::string title) {
                                      std::pair{"workspace", &MemoryReport::Moment::workspace}}) {
     chart.names.emplace_back(name);
     auto& v = chart.values.emplace_back();
-    for (const auto& moment : m.timeline) v.push_back(static_cast<double>(moment.*member + kept) / unit.first);
+    for (const auto& moment : m.timeline) v.push_back(static_cast<double>(moment.*member + kept) / unit.bytes);
     kept = 0;
   }
   io::ReportPart part{std::move(title), "", io::stack_chart(chart), {}, {}};
@@ -71,7 +68,7 @@ io::ReportPart holders_part(const Program& p) {
 void stage_batch(Executor& e, const Compiled& c, const data::Source& source) {
   std::vector<std::vector<std::byte>> fields;
   for (const data::Field& f : source.fields()) fields.emplace_back(static_cast<size_t>(f.type.bytes()));
-  for (int64_t i = 0; i < c.schedule.batch; ++i) {
+  for (int64_t i = 0; i < c.steps.batch; ++i) {
     std::vector<std::span<std::byte>> spans(fields.begin(), fields.end());
     source.read(i % source.size(), spans);
     for (size_t f = 0; f < 2; ++f)
@@ -79,7 +76,7 @@ void stage_batch(Executor& e, const Compiled& c, const data::Source& source) {
                   fields[f].size());
     std::memcpy(e.staging(0, "index") + static_cast<size_t>(i) * sizeof(int64_t), &i, sizeof i);
   }
-  stage_step_inputs(e, 0, c.recipe.seed, 0, c.recipe.optimizer.lr, 1.0 / static_cast<double>(c.schedule.batch));
+  stage_step_inputs(e, 0, c.recipe.seed, 0, c.recipe.optimizer.lr, 1.0 / static_cast<double>(c.steps.batch));
   stage_optional_inputs(e, 0, c, 0);
 }
 
@@ -125,7 +122,7 @@ TimedStep time_step(Executor& e, const Compiled& c) {
   out.about = fmt::format("One step, each launch waited for: {:.2f} ms in {} launches", 1e3 * out.seconds, count);
   if (sums.size() > 1)
     out.about += fmt::format(": {}; a row of a micro-batch is the sum over all {}", fmt::join(sums, " and "),
-                             c.schedule.accumulate);
+                             c.steps.accumulate);
   return out;
 }
 

@@ -135,7 +135,7 @@ class OnednnGemm final : public GemmPeer {
   OnednnGemm& operator=(const OnednnGemm&) = delete;
 
   // Operands stay where they lie: plain strides, since in training the weights are new in every step and a packed form
-  // would have to be made anew.
+  // would have to be recreated.
   std::string prepare(const GemmProblem& p) override {
     release();
     api_.omp_set_num_threads(threads_);

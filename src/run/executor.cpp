@@ -125,7 +125,36 @@ struct Executor::Bound {
   std::unique_ptr<Recording> recording;  // of work(), where the device records
   std::vector<int32_t> labels;           // of the kernels in the Trace, where there is one
   bool has_lanes = false;                // several
+  std::vector<bool> changes;             // by launch, then for the final copies: whether kept state is written
+  bool changes_any = false;
 };
+
+namespace {
+
+// What checkpoints keep; accumulated gradients are zero between steps.
+bool is_kept(const Port& state) { return state.kind != InputKind::gradient; }
+
+bool overlap(const Buffer& a, const Buffer& b) {
+  return a.segment == b.segment && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+}
+
+bool writes_kept(const ProgramSet& set, const Buffer& to) {
+  return std::ranges::any_of(set.state, [&](const Port& s) {
+    Buffer place = s.buffer;
+    place.bytes = s.type.bytes();
+    return is_kept(s) && overlap(place, to);
+  });
+}
+
+std::vector<bool> changes_of(const ProgramSet& set, const Program& p) {
+  std::vector<bool> out;
+  for (const Launch& l : p.launches)
+    out.push_back(std::ranges::any_of(l.args.out, [&](const Buffer& b) { return writes_kept(set, b); }));
+  out.push_back(std::ranges::any_of(p.final_copies, [&](const FinalCopy& c) { return writes_kept(set, c.dst); }));
+  return out;
+}
+
+}  // namespace
 
 Executor::Executor(ProgramSet set, std::unique_ptr<Device> device, const ExecutorOptions& o)
     : set_(std::move(set)), device_(std::move(device)), predicted_(run_memory(set_, device_->target(), o)) {
@@ -159,7 +188,7 @@ Executor::Executor(ProgramSet set, std::unique_ptr<Device> device, const Executo
   if (snapshot_) snapshot_scratch_ = snapshot_ + snapshot_state_bytes(set_);
   int64_t at = 0;
   for (const Port& p : set_.state) {
-    if (snapshot_) snapshot_views_.push_back({snapshot_ + at, static_cast<size_t>(p.type.bytes())});
+    if (o.snapshot) snapshot_views_.push_back({snapshot_ + at, static_cast<size_t>(p.type.bytes())});
     at += round_up(p.type.bytes(), kAlign);
   }
 
@@ -197,14 +226,16 @@ Executor::Executor(ProgramSet set, std::unique_ptr<Device> device, const Executo
                                                 : fmt::format("{} {}", l.node.op->name(), l.node.origin),
                           l.lane == Lane::compute ? "" : std::string(to_string(l.lane))}));
     bound->has_lanes = p.has_lanes();
+    bound->changes = changes_of(set_, p);
+    bound->changes_any = std::ranges::find(bound->changes, true) != bound->changes.end();
     bound_.push_back(std::move(bound));
   }
   for (const auto& bound : bound_)
     for (const auto& kernel : bound->kernels) kernel->prepare();
   std::vector<BoundLaunches> all;
   for (size_t i = 0; i < bound_.size(); ++i)
-    all.push_back({&set_.programs[i], &bound_[i]->kernels, &bound_[i]->labels});
-  lanes_ = make_lane_runner(*device_, std::move(all));
+    all.push_back({&set_.programs[i], &bound_[i]->kernels, &bound_[i]->labels, &bound_[i]->changes});
+  lanes_ = make_lane_runner(*device_, std::move(all), leaving_);
   for (size_t i = 0; i < bound_.size(); ++i)
     bound_[i]->recording = device_->record(set_.programs[i].name, [&](Stream& s) { work(i, s); });
   flush_denormals();
@@ -263,25 +294,32 @@ int64_t Executor::run(size_t program, int slot) {
   const Bound& b = *bound_[program];
   const size_t place = place_of(runs_);
   take_inputs(program, slot);
+  if (!device_->works_at_once() && leaving_.leaves(b.changes_any)) return -1;
   if (b.recording && !is_traced())
     b.recording->launch(compute);
-  else
-    work(program, compute);
+  else if (!work(program, compute))
+    return -1;
   for (const Bound::Read& r : b.reads) compute.copy_out(r.dst + r.stride * static_cast<int64_t>(place), r.src);
   compute.record(*done_[place]);
   programs_[place] = program;
   return runs_++;
 }
 
-void Executor::work(size_t program, Stream& compute) {
+bool Executor::work(size_t program, Stream& compute) {
   const Bound& b = *bound_[program];
+  const bool asks = device_->works_at_once();
   if (b.has_lanes) {
-    lanes_->run(program);
+    if (!lanes_->run(program)) return false;
   } else {
     TracedLaunches traced(*device_, b.labels);
-    for (size_t i = 0; i < b.kernels.size(); ++i) traced.run(*b.kernels[i], i, compute);
+    for (size_t i = 0; i < b.kernels.size(); ++i) {
+      if (asks && leaving_.leaves(b.changes[i])) return false;
+      traced.run(*b.kernels[i], i, compute);
+    }
   }
+  if (asks && leaving_.leaves(b.changes.back())) return false;
   for (const FinalCopy& c : set_.programs[program].final_copies) compute.copy(c.dst, c.src);
+  return true;
 }
 
 double Executor::metric(std::string_view name) {
@@ -313,7 +351,7 @@ std::span<const std::byte> Executor::result(std::string_view name) {
 }
 
 // It sleeps for about as long as it has slept already, 1 ms at most: whoever has half a queue of work in the device
-// loses nothing when it hears of room that much later, and the processor is left to others.
+// loses nothing when it is notified of room that much later, and the processor is left to others.
 void Executor::pause_until(Event& event) {
   using std::chrono::microseconds;
   if (event.reached()) return;
@@ -359,7 +397,7 @@ void Executor::read_state(std::string_view name, std::span<std::byte> bytes) {
 }
 
 const std::vector<std::span<const std::byte>>& Executor::take_snapshot(const Reorder& reorder) {
-  LATHE_CHECK(snapshot_ || set_.state.empty(), "no snapshot was reserved");
+  LATHE_CHECK(snapshot_views_.size() == set_.state.size(), "no snapshot was reserved");
   Stream& compute = device_->stream(Lane::compute);
   for (size_t i = 0; i < set_.state.size(); ++i) {
     Buffer src = set_.state[i].buffer;

@@ -17,6 +17,7 @@
 
 #include "backend/backend.h"
 #include "plan/program.h"
+#include "run/leaving.h"
 
 namespace lathe {
 
@@ -57,8 +58,9 @@ class Executor {  // Runs Programs on a device.
   std::byte* staging(int slot, std::string_view input) const;
   bool has_input(std::string_view name) const { return layout_.contains(name); }  // some Program reads it
 
-  void stage(size_t program, int slot);   // the slot's inputs are complete: start moving them to the device
-  int64_t run(size_t program, int slot);  // one step; returns its number, counted from 0
+  void stage(size_t program, int slot);    // the slot's inputs are complete: start moving them to the device
+  int64_t run(size_t program, int slot);   // one step; returns its number, counted from 0; -1: it was left
+  Leaving& leaving() { return leaving_; }  // whether runs are left half-way; none are, unless a flag is watched
   // The host slot may be filled again: its inputs have moved.
   bool has_moved(int slot) { return moved_[static_cast<size_t>(slot)]->reached(); }
   bool is_done(int64_t run) { return done_of(run).reached(); }  // without waiting
@@ -92,7 +94,7 @@ class Executor {  // Runs Programs on a device.
   };
   const Port& state_port(std::string_view name) const;
   void take_inputs(size_t program, int slot);
-  void work(size_t program, Stream& compute);  // of a step, once its inputs are in place: kernels and copies
+  bool work(size_t program, Stream& compute);  // of a step, once its inputs are in place: kernels and copies; or left
   size_t place_of(int64_t run) const { return static_cast<size_t>(run) % done_.size(); }
   void pause_until(Event&);
   Event& done_of(int64_t run) { return *done_[place_of(run)]; }
@@ -110,6 +112,7 @@ class Executor {  // Runs Programs on a device.
   std::byte* snapshot_scratch_ = nullptr;  // the largest tensor fits
   std::vector<std::span<const std::byte>> snapshot_views_;
   std::vector<std::unique_ptr<Bound>> bound_;
+  Leaving leaving_;
   std::unique_ptr<LaneRunner> lanes_;          // null: no Program has several
   std::vector<std::unique_ptr<Event>> moved_;  // of each host slot
   std::unique_ptr<Event> consumed_[2];

@@ -39,7 +39,7 @@ class StreamLanes final : public LaneRunner {
     }
   }
 
-  void run(size_t program) override {
+  bool run(size_t program) override {
     const BoundLaunches& b = all_[program];
     const Events& events = events_[program];
     Stream& compute = *streams_[static_cast<size_t>(Lane::compute)];
@@ -53,6 +53,7 @@ class StreamLanes final : public LaneRunner {
       if (l.signals) stream.record(*events.done[i]);
     }
     for (int32_t w : b.program->end_waits) compute.wait(events.of(w));
+    return true;
   }
 
  private:
@@ -74,7 +75,8 @@ class StreamLanes final : public LaneRunner {
 // grows, from step to step too: `begin` of the step for kStepBegin, then one more for each launch of the Program.
 class HostLanes final : public LaneRunner {
  public:
-  HostLanes(Device& device, std::vector<BoundLaunches> all) : device_(device), all_(std::move(all)) {
+  HostLanes(Device& device, std::vector<BoundLaunches> all, Leaving& leaving)
+      : device_(device), all_(std::move(all)), leaving_(leaving) {
     for (const Lane lane : kLanes) {
       Worker& w = worker(lane);
       w.lane = lane;
@@ -97,11 +99,12 @@ class HostLanes final : public LaneRunner {
     }
   }
 
-  void run(size_t program) override {
+  bool run(size_t program) override {
     const auto count = static_cast<int64_t>(all_[program].program->launches.size());
     program_ = program;
     begin_ = end_ + 1;
     end_ = begin_ + count;
+    left_.store(false, std::memory_order_relaxed);
     reach(worker(Lane::compute), begin_);
     for (Worker& w : workers_)
       if (w.thread.joinable() && !w.launches[program].empty()) give_step(w);
@@ -110,6 +113,7 @@ class HostLanes final : public LaneRunner {
       if (!w.launches[program].empty()) await(w, end_);
     // Its state is lost, and so it is for all later steps.
     if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(error_);
+    return !left_.load(std::memory_order_relaxed);
   }
 
  private:
@@ -149,8 +153,8 @@ class HostLanes final : public LaneRunner {
     }
   }
 
-  // A lane that fails, or finds that another has, leaves out the rest and reaches the end of the step, so that nobody
-  // waits for ever.
+  // A lane that fails or is to leave, or finds that another has, leaves out the rest and reaches the end of the step,
+  // so that nobody waits for ever.
   void run_lane(Worker& w, size_t program, int64_t begin) {
     const BoundLaunches& b = all_[program];
     const int64_t end = begin + static_cast<int64_t>(b.program->launches.size());
@@ -176,6 +180,10 @@ class HostLanes final : public LaneRunner {
         await(worker(before == kStepBegin ? Lane::compute : b.program->launches[static_cast<size_t>(before)].lane),
               begin + before + 1);
       if (failed_.load(std::memory_order_acquire)) return;
+      if (leaving_.leaves((*b.changes)[i])) {
+        left_.store(true, std::memory_order_relaxed);
+        return;
+      }
       Kernel& kernel = *(*b.kernels)[i];
       if (traced) {
         traced->run(kernel, i, stream);
@@ -191,19 +199,20 @@ class HostLanes final : public LaneRunner {
 
   Device& device_;
   std::vector<BoundLaunches> all_;
+  Leaving& leaving_;
   std::array<Worker, std::size(kLanes)> workers_;  // by Lane; that of compute has no thread
   // The step: written before it is given to the threads.
   size_t program_ = 0;
   int64_t begin_ = 0, end_ = 0;
-  std::atomic<bool> stop_{false}, failing_{false}, failed_{false};
+  std::atomic<bool> stop_{false}, failing_{false}, failed_{false}, left_{false};
   std::exception_ptr error_;
 };
 
 }  // namespace
 
-std::unique_ptr<LaneRunner> make_lane_runner(Device& device, std::vector<BoundLaunches> all) {
+std::unique_ptr<LaneRunner> make_lane_runner(Device& device, std::vector<BoundLaunches> all, Leaving& leaving) {
   if (std::ranges::none_of(all, [](const BoundLaunches& b) { return b.program->has_lanes(); })) return nullptr;
-  if (device.works_at_once()) return std::make_unique<HostLanes>(device, std::move(all));
+  if (device.works_at_once()) return std::make_unique<HostLanes>(device, std::move(all), leaving);
   return std::make_unique<StreamLanes>(device, std::move(all));
 }
 

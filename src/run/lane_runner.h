@@ -9,6 +9,7 @@
 #include "backend/backend.h"
 #include "base/trace.h"
 #include "plan/program.h"
+#include "run/leaving.h"
 
 namespace lathe {
 
@@ -17,17 +18,19 @@ struct BoundLaunches {
   const Program* program = nullptr;
   const std::vector<std::unique_ptr<Kernel>>* kernels = nullptr;
   const std::vector<int32_t>* labels = nullptr;  // in the Trace; empty where there is none
+  const std::vector<bool>* changes = nullptr;    // by launch, as Leaving::leaves() wants it
 };
 
 class LaneRunner {
  public:
   virtual ~LaneRunner() = default;
   // All launches of a Program, by its index. What the compute lane is given next starts when all lanes are done.
-  virtual void run(size_t program) = 0;
+  // False: it was left (run/leaving.h).
+  virtual bool run(size_t program) = 0;
 };
 
-// Null where no Program has several lanes.
-std::unique_ptr<LaneRunner> make_lane_runner(Device&, std::vector<BoundLaunches>);
+// Null where no Program has several lanes. `leaving` outlives the runner.
+std::unique_ptr<LaneRunner> make_lane_runner(Device&, std::vector<BoundLaunches>, Leaving& leaving);
 
 // Runs kernels, and adds them to the Trace where there is one and it is on. Queues that do not know their times are
 // waited for after each kernel.
@@ -52,7 +55,7 @@ class TracedLaunches {
 
   const std::vector<int32_t>& labels_;
   Trace* trace_;
-  bool by_itself_;  // the device tells the Trace
+  bool by_itself_;  // the device reports to the Trace
 };
 
 }  // namespace lathe

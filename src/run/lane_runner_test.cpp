@@ -5,19 +5,21 @@
 #include <atomic>
 #include <thread>
 
-#include "backend/host_device.h"
 #include "base/trace.h"
 #include "plan/plan.h"
 #include "plan/shadow.h"
 #include "plan/test_graphs.h"
 #include "run/executor.h"
 #include "run/lanes_run.h"
+#include "run/test_acts.h"
 
 namespace lathe {
 namespace {
 
+using testing::acts;
 using testing::bytes_after_steps;
 using testing::random_graph;
+using testing::table_with_acts;
 using testing::with_lanes;
 
 const std::map<std::string, Lane> kSome = {
@@ -60,53 +62,13 @@ TEST(LaneRunner, SameBitsOnOpenCl) {
   for (uint32_t seed = 0; seed < 2; ++seed) check_same_bits(backend, seed, 12);
 }
 
-// Kernels of the tests below: those of `tanh` and `exp` do what the test says, then copy.
-struct Acts {
-  std::function<void()> aside, compute;  // of tanh, on another lane; of exp
-};
-Acts acts;
-
-template <bool kAside>
-std::unique_ptr<Kernel> bind_act(Device& device, const Site&, const KernelArgs& args) {
-  class Act final : public Kernel {
-   public:
-    Act(HostDevice& device, const KernelArgs& args)
-        : dst_(device.address(args.out[0])), src_(device.address(args.in[0])), bytes_(args.in[0].bytes) {}
-    void run(Stream&) override {
-      const auto& act = kAside ? acts.aside : acts.compute;
-      if (act) act();
-      std::memmove(dst_, src_, static_cast<size_t>(bytes_));
-    }
-
-   private:
-    std::byte *dst_, *src_;
-    int64_t bytes_;
-  };
-  return std::make_unique<Act>(host_device(device), args);
-}
-
-KernelTable table_with_acts() {
-  const KernelTable& cpu = find_backend("cpu").kernels();
-  std::vector<KernelTable::Row> rows;
-  for (const std::string& op : cpu.ops())
-    for (KernelTable::Row r : cpu.candidates(op)) {
-      if (op == "tanh" || op == "exp") {
-        r.candidate.bind = op == "tanh" ? bind_act<true> : bind_act<false>;
-        r.candidate.workspace = nullptr;  // whose place the other would take, and wait
-      }
-      if (op == "tanh") r.candidate.lane = Lane::communication;
-      rows.push_back(r);
-    }
-  return KernelTable(rows);
-}
-
 // r = tanh(x) + exp(x): both may run at once.
 std::unique_ptr<Executor> executor_of_acts() {
   Builder b("g");
   const Value x = b.input({DType::f32, {64}}, InputKind::batch, "x");
   b.output(tanh(x) + exp(x), OutputKind::result, "r");
   auto device = find_backend("cpu").open({.threads = 2});
-  ProgramSet set = plan({b.finish()}, device->target(), table_with_acts());
+  ProgramSet set = plan({b.finish()}, device->target(), table_with_acts(Lane::communication));
   return std::make_unique<Executor>(std::move(set), std::move(device), ExecutorOptions{.slots = 1, .snapshot = false});
 }
 

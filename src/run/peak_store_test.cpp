@@ -53,7 +53,7 @@ TEST_F(PeakStore, DamagedFilesAreIgnoredAndReplaced) {
                                   std::string(100000, '1'), std::string("lathe peak 1\nm\nnan inf\n")}) {
     std::ofstream(file, std::ios::trunc) << text;
     EXPECT_EQ(keep(40, 4).flops_per_second, 40) << text.substr(0, 80);
-    EXPECT_EQ(keep(30, 3).flops_per_second, 40) << "written anew";
+    EXPECT_EQ(keep(30, 3).flops_per_second, 40) << "rewritten";
   }
   std::ofstream(file, std::ios::trunc) << good;
   EXPECT_EQ(keep(40, 4).flops_per_second, 100);

@@ -1,5 +1,5 @@
 // The lines of a run's metrics.jsonl as they can be read: a killed process may have left half a line at the end, and
-// what is no object with a step is not the program's. Both are passed over and told of.
+// what is no object with a step is not the program's. Both are skipped and reported.
 #pragma once
 
 #include <cstdint>

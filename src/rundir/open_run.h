@@ -22,15 +22,11 @@ enum class Which {  // Which checkpoint of a run.
 // such as data.label, and where the run is of a model family that this program does not have.
 Recipe load_run_recipe(const std::string& run, const std::vector<std::string>& sets);
 
-// The text of a run's recipe.toml, to look at the run alone: a model family that this program does not have is taken
-// over by its name, without the keys of [model]. `foreign`: whether it is one.
-Recipe parse_foreign_recipe(const std::string& text, const std::string& path, bool& foreign);
-
 // A session with the weights of the run's checkpoint; what is wrong with others goes to warn().
 std::unique_ptr<Session> open_run(const std::string& run, const Compiled&, Which = Which::newest);
 
-// The device that a run was trained on, where that is here: its bits go on as they were. None: there is no run, or the
-// device is gone; then the checkpoint tells that bits will differ.
+// The device that a run was trained on, where that is here: its bits continue as they were. None: there is no run, or
+// the device is gone; then the checkpoint says that bits will differ.
 std::optional<std::string> device_of_run(const std::string& run);
 
 }  // namespace lathe

@@ -33,9 +33,10 @@ std::string metric_text(std::string_view name, double value);  // the same
 
 std::string format_seconds(double);  // "1:02:03", "42 s"
 bool is_terminal(std::FILE*);        // rather than a file or pipe
-int terminal_columns(std::FILE*);    // 80 where it does not tell
+int terminal_columns(std::FILE*);    // 80 where it is unknown
 
-// Hears how a run goes: the library prints nothing itself. update() may be called after every step, and must be quick.
+// Callbacks on the progress of a run: the library prints nothing itself. update() may be called after every step, and
+// must be quick.
 class ProgressSink {
  public:
   struct Line {                     // Where a run is.

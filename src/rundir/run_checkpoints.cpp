@@ -29,7 +29,7 @@ RunCheckpoints::RunCheckpoints(const Recipe& r, RunPlace place, ProgressSink& pr
   if (io::info_at(fs_, checkpoints_)) {
     if (!place_.resume && !io::list_steps(fs_, checkpoints_).empty())
       throw UserError(
-          fmt::format("{}: holds checkpoints of an earlier run; go on with it (--resume, TrainOptions::resume), or "
+          fmt::format("{}: holds checkpoints of an earlier run; continue with it (--resume, TrainOptions::resume), or "
                       "choose another directory (--out)",
                       place_.out),
           Exit::cannot_create);

@@ -1,4 +1,5 @@
-// The checkpoints of one run: its directory and lock, what --resume goes on from, what is written and what is dropped.
+// The checkpoints of one run: its directory and lock, what --resume continues from, what is written and what is
+// dropped.
 #pragma once
 
 #include <map>
@@ -22,7 +23,7 @@ inline constexpr const char* kHeldOutInfo = "held_out";  // which samples are he
 
 struct RunPlace {               // Where a run lives.
   std::string out;              // its directory
-  bool resume = false;          // go on from the newest valid checkpoint, if there is one
+  bool resume = false;          // continue from the newest valid checkpoint, if there is one
   PipelineOptions passes = {};  // that differ from the pipeline's are noted in the checkpoints
 };
 

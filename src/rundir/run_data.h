@@ -1,5 +1,5 @@
 // What a prediction needs to know of a run's data: data.json of the run directory, written when training starts, so
-// that the directory is enough to predict. Runs on arrays of a program have none: their recipe tells it.
+// that the directory is enough to predict. Runs on arrays of a program have none: their recipe has it.
 #pragma once
 
 #include <cstdint>

@@ -195,10 +195,10 @@ data::CsvSchema table_of(const DataField& f, int64_t features) {
 bool is_sample(const TensorType& t) { return t.dtype == DType::i32 ? t.shape.ndim() == 1 : t.shape.ndim() == 3; }
 
 // One pair for all columns, or a list of each.
-data::TargetUnits units_from(const DataField& f, int64_t columns) {
+data::LabelUnits units_from(const DataField& f, int64_t columns) {
   const DataField mean = f.at("mean"), scale = f.at("scale");
   if (!mean.is_list() && !scale.is_list()) return {mean.number(), scale.scale()};
-  data::TargetUnits u{0, 1, mean.numbers(false), scale.numbers(true)};
+  data::LabelUnits u{0, 1, mean.numbers(false), scale.numbers(true)};
   if (static_cast<int64_t>(u.means.size()) != columns) mean.fail(fmt::format("{} numbers, as a target has", columns));
   if (static_cast<int64_t>(u.scales.size()) != columns) scale.fail(fmt::format("{} numbers, as a target has", columns));
   return u;
@@ -211,12 +211,12 @@ RunData from_json(const DataField& f) {
   DataSpec& spec = out.spec;
   spec.sample = f.at("sample").type();
   if (!is_sample(spec.sample)) f.at("sample").fail("f32 or u8 of 3 dimensions, or i32 of one");
-  spec.target = f.at("target").type();
+  spec.label = f.at("target").type();
   spec.classes = f.at("classes").natural(1, kMaxClasses);
   spec.train = f.at("train").natural(1, kMaxSamples);
   spec.test = f.at("eval").natural(0, kMaxSamples);
   if (f.has("validation")) spec.validation = f.at("validation").natural(0, kMaxSamples);  // older files have none
-  spec.units = units_from(f.at("units"), spec.target.numel());
+  spec.units = units_from(f.at("units"), spec.label.numel());
   Preparation& p = out.preparation;
   p.names = f.at("names").texts(spec.classes);
   const int64_t numel = spec.sample.numel();
@@ -242,12 +242,12 @@ std::string to_json(const RunData& d) {
   out["format"] = kDataFormat;
   out["version"] = kDataVersion;
   out["sample"] = type_json(d.spec.sample);
-  out["target"] = type_json(d.spec.target);
+  out["target"] = type_json(d.spec.label);
   out["classes"] = d.spec.classes;
   out["train"] = d.spec.train;
   out["eval"] = d.spec.test;
   out["validation"] = d.spec.validation;
-  if (const data::TargetUnits& u = d.spec.units; u.means.empty())
+  if (const data::LabelUnits& u = d.spec.units; u.means.empty())
     out["units"] = {{"mean", u.mean}, {"scale", u.scale}};
   else
     out["units"] = {{"mean", u.means}, {"scale", u.scales}};

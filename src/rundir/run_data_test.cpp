@@ -41,7 +41,7 @@ RunData array_data() {
 RunData columns_data() {
   RunData d = array_data();
   d.spec.classes = 2;
-  d.spec.target = {DType::f32, {2}};
+  d.spec.label = {DType::f32, {2}};
   d.spec.validation = 3;
   d.spec.units = data::units_of({5000.1, 0.1 + 0.2}, {1e3, 1e-300});
   return d;
@@ -60,7 +60,7 @@ TEST(RunData, ComesBackBitByBit) {
     const RunData back = parse_run_data(to_json(d), "data.json");
     EXPECT_EQ(back.preparation, d.preparation);
     EXPECT_EQ(back.spec.sample, d.spec.sample);
-    EXPECT_EQ(back.spec.target, d.spec.target);
+    EXPECT_EQ(back.spec.label, d.spec.label);
     EXPECT_EQ(back.spec.classes, d.spec.classes);
     EXPECT_EQ(back.spec.train, d.spec.train);
     EXPECT_EQ(back.spec.test, d.spec.test);
@@ -75,7 +75,7 @@ TEST(RunData, ComesBackBitByBit) {
 
 TEST(RunData, OnePairOfUnitsIsForAllColumns) {
   const std::string text = edited(columns_data(), [](auto& j) { j["units"] = {{"mean", 3}, {"scale", 2}}; });
-  const data::TargetUnits u = parse_run_data(text, "data.json").spec.units;
+  const data::LabelUnits u = parse_run_data(text, "data.json").spec.units;
   for (const size_t column : {0, 1}) {
     EXPECT_EQ(u.mean_of(column), 3);
     EXPECT_EQ(u.scale_of(column), 2);

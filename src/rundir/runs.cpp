@@ -89,7 +89,7 @@ void read_state(RunInfo& r, const nlohmann::json& summary) {
 void estimate_seconds(RunInfo& r, io::Fs& fs, const std::string& recipe, const std::string& log) {
   const double end = modified_at(log);
   if (end == 0) return;
-  double begin = modified_at(recipe), known = 0;  // each part writes its recipe anew
+  double begin = modified_at(recipe), known = 0;  // each part rewrites its recipe
   const std::string checkpoints = io::join_path(r.path, kCheckpointFolder);
   if (const auto steps = io::list_steps(fs, checkpoints); !steps.empty()) {
     const std::string manifest =
@@ -206,7 +206,7 @@ RunInfo read_run(const std::string& path) {
   try {
     const std::string recipe = io::join_path(path, "recipe.toml"), log = io::join_path(path, "metrics.jsonl"),
                       summary_path = io::join_path(path, kSummaryFile);
-    r.recipe = parse_foreign_recipe(read_text(fs, recipe), recipe, r.foreign);
+    r.recipe = parse_foreign_recipe(read_text(fs, recipe), recipe);
     if (io::info_at(fs, log)) read_log(r, log, read_text(fs, log, kMaxLogBytes));
     nlohmann::json summary;
     if (io::info_at(fs, summary_path)) summary = nlohmann::json::parse(read_text(fs, summary_path), nullptr, false);
@@ -230,9 +230,9 @@ std::vector<RunDifference> run_differences(const std::vector<RunInfo>& all) {
   if (runs.size() < 2) return out;
   for (size_t i = 1; i < runs.size(); ++i)
     for (const RecipeDifference& d : diff(runs[0].recipe, runs[i].recipe)) {
-      auto it = std::ranges::find(out, d.key, &RunDifference::key);
-      if (it == out.end()) it = out.insert(out.end(), {d.key, std::vector<std::string>(runs.size(), d.a)});
-      it->values[i] = d.b;
+      if (std::ranges::find(out, d.key, &RunDifference::key) != out.end()) continue;
+      out.push_back({d.key, {}});
+      for (const RunInfo& r : runs) out.back().values.push_back(value_text(r.recipe, d.key));
     }
   return out;
 }
@@ -249,11 +249,12 @@ io::ReportTable runs_table(const std::vector<RunInfo>& runs) {
   t.header.insert(t.header.end(), {"time", "state"});
   for (const RunInfo& r : runs) {
     const bool known = r.state != RunState::unreadable;
-    std::vector<std::string> row{
-        name_of(r), known ? r.recipe.name : "-",
-        known ? r.recipe.model.family + (r.foreign ? " (of a program)" : "") : "-", known ? r.recipe.device.name : "-",
-        !known || r.step == r.total_steps || !r.total_steps ? std::to_string(r.step)
-                                                            : fmt::format("{} of {}", r.step, *r.total_steps)};
+    std::vector<std::string> row{name_of(r), known ? r.recipe.name : "-",
+                                 known ? r.recipe.model.family + (is_foreign(r.recipe) ? " (of a program)" : "") : "-",
+                                 known ? r.recipe.device.name : "-",
+                                 !known || r.step == r.total_steps || !r.total_steps
+                                     ? std::to_string(r.step)
+                                     : fmt::format("{} of {}", r.step, *r.total_steps)};
     for (const std::string& name : evaluated) row.push_back(cell(r, name));
     if (any_skipped) row.push_back(known ? std::to_string(r.skipped) : "-");
     row.push_back(r.seconds ? (r.timed_from > 0 ? "> " : "") + format_seconds(*r.seconds) : "-");

@@ -17,7 +17,7 @@ namespace lathe {
 enum class RunState {  // What became of a run.
   running,             // a process holds its lock
   finished,            // trained to its end
-  stopped,             // by a signal, with a checkpoint: --resume goes on
+  stopped,             // by a signal: --resume continues
   failed,              // ended by an error, or killed
   unreadable,          // recipe.toml or metrics.jsonl
 };
@@ -28,11 +28,10 @@ struct RunInfo {                           // A run directory, read.
   RunState state = RunState::unreadable;   // now
   std::string problem;                     // why it is unreadable
   Recipe recipe;                           // as resolved
-  bool foreign = false;                    // its model.family is one of the program that made it
-  std::vector<std::string> warnings;       // of what was passed over in its files
+  std::vector<std::string> warnings;       // of what was skipped in its files
   int64_t step = 0;                        // the last that was logged, or that it was stopped after
   int64_t skipped = 0;                     // refused steps: not finite
-  std::optional<int64_t> total_steps;      // where a line of the log allows to tell
+  std::optional<int64_t> total_steps;      // where a line of the log has it
   std::optional<double> seconds;           // of training, all parts; without a summary: to the last line
   int64_t timed_from = 0;                  // > 0: how long the steps before took is not known
   std::map<std::string, io::Line> curves;  // by the names in metrics.jsonl: "loss", "validation_loss", "eval_loss", ...
@@ -48,7 +47,7 @@ RunInfo read_run(const std::string& path);  // never throws for what a file hold
 // A key of the recipes that is not the same in all runs, with its value (as TOML) in each.
 struct RunDifference {
   std::string key;                  // "optimizer.lr"
-  std::vector<std::string> values;  // by run
+  std::vector<std::string> values;  // by run; "-": it has no such key
 };
 std::vector<RunDifference> run_differences(const std::vector<RunInfo>&);  // keys in the order of the table
 

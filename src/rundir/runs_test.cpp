@@ -89,24 +89,74 @@ TEST(Runs, OfTheValidationSetTheBestIsShown) {
   EXPECT_CONTAINS(compare_svg({r, tested}), "test loss");
 }
 
+// A run of a program: [model] in any of the forms that TOML has, with keys that Lathe does not know.
+std::string make_foreign_run(const TempDir& dir, const char* name, const std::string& model) {
+  Recipe r = parse_recipe("", "mine");
+  r.model.params = ParamSet();
+  std::string text = to_toml(r);
+  const std::string plain = "[model]\nfamily = \"mlp\"\n";
+  EXPECT_NE(text.find(plain), text.npos);
+  text.replace(text.find(plain), plain.size(), model);
+  const std::string path = make_run(dir, name, "", kLog, "{\"steps\":4,\"preempted\":false}");
+  put_file(io::join_path(path, "recipe.toml"), text);
+  return path;
+}
+
 TEST(Runs, AFamilyOfAProgramIsNamed) {
   const TempDir dir;
-  // As training writes it: with every key, some of which no family of Lathe's would read.
-  const Recipe r = parse_recipe("", "mine");
-  std::string text = to_toml(r);
-  const std::string plain = fmt::format("family = \"{}\"", r.model.family);
-  ASSERT_NE(text.find(plain), text.npos);
-  text.replace(text.find(plain), plain.size(), "family = \"mine\"\nsprockets = 3");
-  const std::string path = make_run(dir, "a", "", kLog, "{\"steps\":4,\"preempted\":false}");
-  put_file(io::join_path(path, "recipe.toml"), text);
-  const RunInfo info = read_run(path);
-  EXPECT_EQ(info.state, RunState::finished) << info.problem;
-  EXPECT_TRUE(info.foreign);
-  EXPECT_EQ(runs_table({info}).rows.at(0).at(2), "mine (of a program)");
-  Exit code{};
-  const std::string error = io::error_of([&] { load_run_recipe(path, {}); }, &code);
-  EXPECT_CONTAINS(error, "made by a program with a family of its own, \"mine\"");
-  EXPECT_EQ(code, Exit::bad_recipe);
+  for (const char* model :
+       {"[model]\nfamily = \"mine\"\nsprockets = 3\n", "[ model ]\n'family' = 'mine'\nwide = true\n",
+        "[model]\nfamily = \"mine\"\nhidden = 'no list'\n[[model.parts]]\ntype = 1\n",
+        "[model]\nfamily = \"mine\"\n"}) {
+    SCOPED_TRACE(model);
+    const std::string path = make_foreign_run(dir, "a", model);
+    const RunInfo info = read_run(path);
+    EXPECT_EQ(info.state, RunState::finished) << info.problem;
+    EXPECT_TRUE(is_foreign(info.recipe));
+    EXPECT_EQ(runs_table({info}).rows.at(0).at(2), "mine (of a program)");
+    Exit code{};
+    const std::string error = io::error_of([&] { load_run_recipe(path, {}); }, &code);
+    EXPECT_CONTAINS(error, "got \"mine\"; if the run was made by a program with a family of its own");
+    EXPECT_EQ(error.find('\n'), error.npos) << "of the keys of that family nothing is known";
+    EXPECT_EQ(code, Exit::bad_recipe);
+  }
+}
+
+TEST(Runs, KeysOfAProgramAreComparedAsTheyAreWritten) {
+  const TempDir dir;
+  const RunInfo plain = read_run(make_run(dir, "plain", "[model]\nfamily = \"mlp\"\nhidden = [8]\n", kLog, ""));
+  const RunInfo a = read_run(make_foreign_run(dir, "a", "[model]\nfamily = \"mine\"\nteeth = [1, 2.5]\nwide = true\n"));
+  const RunInfo b = read_run(make_foreign_run(
+      dir, "b", "[model]\nfamily = 'mine'\nteeth = [ 1,2.50 ]\nwide = false\nparts = [{ type = 'cog', n = 3 }]\n"));
+  const auto found = [](const std::vector<RunInfo>& runs) {
+    std::vector<std::vector<std::string>> rows;
+    for (const RunDifference& d : run_differences(runs)) {
+      if (!d.key.starts_with("model.")) continue;
+      rows.push_back({d.key});
+      rows.back().insert(rows.back().end(), d.values.begin(), d.values.end());
+    }
+    return rows;
+  };
+  using Rows = std::vector<std::vector<std::string>>;
+  EXPECT_EQ(found({a, b}),
+            (Rows{{"model.wide", "true", "false"}, {"model.parts", "-", "[{ n = 3, type = \"cog\" }]"}}));
+  EXPECT_EQ(found({plain, a}), (Rows{{"model.family", "\"mlp\"", "\"mine\""},
+                                     {"model.hidden", "[8]", "-"},
+                                     {"model.teeth", "-", "[1, 2.5]"},
+                                     {"model.wide", "-", "true"}}));
+  // What one of three does not have is no default of it either.
+  const RunInfo cnn = read_run(make_run(dir, "cnn", "[model]\nfamily = \"cnn\"\n", kLog, ""));
+  const RunInfo usual = read_run(make_run(dir, "usual", "", kLog, ""));
+  EXPECT_EQ(found({usual, cnn, plain}),
+            (Rows{{"model.family", "\"mlp\"", "\"cnn\"", "\"mlp\""}, {"model.hidden", "[512, 512]", "-", "[8]"}}));
+}
+
+TEST(Runs, WhatANetWasTrainedForStays) {
+  const TempDir dir;
+  const std::string path = make_run(dir, "a", "[data]\nsource = \"synthetic\"\n", kLog, "");
+  for (const char* set : {"train.loss=focal", "data.target=value"})
+    EXPECT_CONTAINS(io::error_of([&] { load_run_recipe(path, {set}); }), "was trained for");
+  EXPECT_EQ(load_run_recipe(path, {"data.prefetch=7"}).data.prefetch, 7);
 }
 
 TEST(Runs, LinesThatAreNoMetricsAreToldOf) {
@@ -128,7 +178,7 @@ TEST(Runs, StepsBetweenTwoLinesCount) {
   EXPECT_EQ(runs_table({r}).rows.at(0).at(7), "> 3.0 s") << "what the first two steps took is not known";
 }
 
-// A run that was killed in its second part: what its checkpoint tells, and what came after it.
+// A run that was killed in its second part: what its checkpoint says, and what came after it.
 TEST(Runs, TimeOfAKilledRunIsThatOfAllParts) {
   const TempDir dir;
   const std::string path = make_run(dir, "a", "", kLog, "");
@@ -144,7 +194,7 @@ TEST(Runs, TimeOfAKilledRunIsThatOfAllParts) {
   EXPECT_NEAR(r.seconds.value(), 100.5, 60);
   EXPECT_GE(r.seconds.value(), 100.5);
   EXPECT_EQ(keep({{kSecondsInfo, "100.5"}, {kTimedFromInfo, "1"}}).timed_from, 1);
-  EXPECT_LT(keep({}).seconds.value(), 60) << "a checkpoint that does not tell";
+  EXPECT_LT(keep({}).seconds.value(), 60) << "a checkpoint without times";
   put_file(io::join_path(step, "manifest.json"), "damaged");
   EXPECT_LT(read_run(path).seconds.value(), 60);
 }

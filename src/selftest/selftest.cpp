@@ -9,6 +9,8 @@
 
 #include "base/philox.h"
 #include "compile/compile.h"
+#include "passes/techniques/accumulate.h"
+#include "passes/techniques/gate.h"
 #include "plan/plan.h"
 #include "run/run_graph.h"
 #include "session/state.h"
@@ -70,7 +72,7 @@ std::vector<HostTensor> step_inputs(const Graph& g, const StateTable& state, int
     for (size_t i = 0; i < t.data.size(); ++i) {
       if (in.name == "lr")
         t.data[i] = 0.1;
-      else if (in.name == "loss_scale")
+      else if (in.name == "loss_weight")
         t.data[i] = 0.25;
       else if (in.name == "key")
         t.data[i] = i == 0 ? static_cast<double>(seed) : 3;
@@ -101,20 +103,18 @@ std::vector<GraphVerdict> selftest_passes(std::span<const PassEntry> passes, con
       check_expansions(s, passes, inputs, out.back().verdict);
       if (on_graph) on_graph(out.back());
     };
-    StepSet steps = build_steps(r, data, {});
-    // Each graph by itself: a training step must agree with the accumulate and update that it is split into.
-    for (Graph& g : steps.graphs) {
-      const std::string name = g.name;
-      StepSet one;
-      one.state = steps.state;
-      one.graphs.push_back(std::move(g));
-      drop_unused_state(one);
-      check(one, pass_context(r, target), name);
-      if (!name.starts_with("train")) continue;
-      Recipe accumulating = r;
-      accumulating.train.accumulate = 2;
-      accumulating.train.update = "after_all";
-      check(std::move(one), pass_context(accumulating, target), "accumulate" + name.substr(5));
+    const StepSet steps = build_steps(r, data, {});
+    check(steps, pass_context(r, target), "all");
+    // A step must agree with the accumulate and update that it is split into. Without other steps: those that share its
+    // update would add to it.
+    Recipe accumulating = r;
+    accumulating.passes.get<AccumulateOptions>().batches = 2;
+    accumulating.passes.get<GateOptions>().update = "after_all";
+    for (const Graph& step : steps.graphs) {
+      if (!step.name.starts_with("train")) continue;
+      StepSet one = steps;
+      std::erase_if(one.graphs, [&](const Graph& g) { return g.name.starts_with("train") && g.name != step.name; });
+      check(std::move(one), pass_context(accumulating, target), "accumulate" + step.name.substr(5));
     }
   }
   return out;

@@ -17,8 +17,8 @@ namespace lathe {
 // the others are long to compile on a device and have no op of their own; `./test --all` trains them.
 std::vector<BuiltinRecipe> selftest_recipes();
 
-struct GraphVerdict {           // Passes on one graph of a recipe.
-  std::string recipe, program;  // names
+struct GraphVerdict {           // Passes on the set of a recipe.
+  std::string recipe, program;  // names; "all" graphs, or "accumulate": the step is split
   PassVerdict verdict;          // what came of it
 };
 

@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "base/version.h"
+#include "base/warning.h"
+#include "passes/techniques/gate.h"
 #include "plan/plan.h"
 #include "session/state.h"
 
@@ -19,12 +21,19 @@ struct Prepared {
 };
 
 Prepared prepare(StepSet steps, const SessionOptions& o) {
+  constexpr int kMostThreads = 1024;  // as recipes
+  LATHE_USER_CHECK(o.threads >= 0 && o.threads <= kMostThreads, "threads: expected 0 to {}, got {}", kMostThreads,
+                   o.threads);
+  LATHE_USER_CHECK(o.executor.slots >= 1, "executor.slots: expected at least 1, got {}", o.executor.slots);
+  LATHE_USER_CHECK(o.executor.ahead >= 1, "executor.ahead: expected at least 1, got {}", o.executor.ahead);
   Prepared out;
   out.device = parse_device_name(o.device == "auto" ? auto_device() : o.device);
   require_device(out.device);
   const Backend& backend = find_backend(out.device.backend);
   const Target target = backend.target({out.device.index, o.threads});
-  StepSet set = run_pipeline(std::move(steps), {target, o.precision, o.options}, o.passes);
+  PassContext context{target, o.options};
+  if (!context.options.has<GateOptions>()) context.options.set(GateOptions{.update = "after_all"});
+  StepSet set = run_pipeline(std::move(steps), context, o.passes);
   out.state = std::move(set.state);
   out.set = plan(std::move(set.graphs), target, backend.kernels(), {.allow_fallback = false, .budget = o.budget});
   return out;
@@ -43,6 +52,12 @@ void each_input(const ProgramSet& set, std::string_view name, F&& f) {
       if (!is_state(in.kind) && in.name == name) f(in);
 }
 
+std::optional<DType> dtype_of_input(const ProgramSet& set, std::string_view name) {
+  std::optional<DType> out;
+  each_input(set, name, [&](const Port& p) { out = p.type.dtype; });
+  return out;
+}
+
 std::string input_names(const ProgramSet& set) {
   std::vector<std::string> names;
   for (const Program& p : set.programs)
@@ -57,11 +72,14 @@ Session::Session(StepSet steps, const SessionOptions& o) {
   Prepared p = prepare(std::move(steps), o);
   state_ = p.state;
   executor_ = open(std::move(p), o);
+  has_snapshot_ = o.executor.snapshot;
   initialize(o.seed);
 }
 
 Session::Session(StateTable state, ProgramSet set, std::unique_ptr<Device> device, const ExecutorOptions& o)
-    : state_(std::move(state)), executor_(std::make_unique<Executor>(std::move(set), std::move(device), o)) {}
+    : state_(std::move(state)),
+      executor_(std::make_unique<Executor>(std::move(set), std::move(device), o)),
+      has_snapshot_(o.snapshot) {}
 
 Session::~Session() = default;
 Session::Session(Session&&) noexcept = default;
@@ -136,19 +154,35 @@ void Session::run(std::string_view graph) {
   executor_->stage(at, 0);
   executor_->run(at, 0);
   running_ = true;
+  last_ = at;
+}
+
+const Port& Session::port(OutputKind kind, std::string_view name, std::optional<DType> dtype) {
+  LATHE_USER_CHECK(last_, "{} \"{}\": nothing was run yet", to_string(kind), name);
+  std::vector<std::string_view> names;
+  const Program& program = executor_->set().programs[*last_];
+  for (const Port& p : program.outputs) {
+    if (p.output_kind != kind) continue;
+    names.push_back(p.name);
+    if (p.name != name) continue;
+    LATHE_USER_CHECK(!dtype || p.type.dtype == *dtype, "{} \"{}\": expected elements of {}, it is {}", to_string(kind),
+                     name, to_string(*dtype), to_string(p.type));
+    wait();
+    return p;
+  }
+  throw UserError(fmt::format("{} \"{}\": expected one of {} (graph \"{}\")", to_string(kind), name,
+                              fmt::join(names, ", "), program.name));
 }
 
 double Session::metric(std::string_view name) {
-  wait();
+  const Port& p = port(OutputKind::metric, name, std::nullopt);
+  LATHE_USER_CHECK(p.type.numel() == 1, "metric \"{}\": expected one number, it is {}", name, to_string(p.type));
   return executor_->metric(name);
 }
 
-std::vector<float> Session::result(std::string_view name) {
-  wait();
+void Session::read_result(std::string_view name, std::span<std::byte> out) {
   const std::span<const std::byte> bytes = executor_->result(name);
-  std::vector<float> out(bytes.size() / sizeof(float));
-  std::memcpy(out.data(), bytes.data(), out.size() * sizeof(float));
-  return out;
+  std::ranges::copy(bytes, out.begin());
 }
 
 void Session::initialize(int64_t seed) {
@@ -156,79 +190,104 @@ void Session::initialize(int64_t seed) {
   initialize_state(*executor_, state_, seed);
 }
 
-std::vector<float> Session::read(std::string_view name) {
+const StateSpec& Session::row(std::string_view name, DType dtype) const {
   const StateSpec* s = state_.find(name);
   LATHE_USER_CHECK(s, "state \"{}\": there is none of that name", name);
-  LATHE_USER_CHECK(s->type.dtype == DType::f32, "state \"{}\": expected f32, it is {}", name, to_string(s->type));
-  wait();
-  std::vector<float> out(static_cast<size_t>(s->type.numel()));
-  executor_->read_state(name, std::as_writable_bytes(std::span(out)));
-  return out;
+  LATHE_USER_CHECK(s->type.dtype == dtype, "state \"{}\": expected elements of {}, it is {}", name, to_string(dtype),
+                   to_string(s->type));
+  return *s;
 }
 
-void Session::write(std::string_view name, std::span<const float> values) {
-  const StateSpec* s = state_.find(name);
-  LATHE_USER_CHECK(s, "state \"{}\": there is none of that name", name);
-  LATHE_USER_CHECK(
-      s->type == (TensorType{DType::f32, s->type.shape}) && static_cast<int64_t>(values.size()) == s->type.numel(),
-      "state \"{}\": expected {}, got {} numbers", name, to_string(s->type), values.size());
+void Session::read_state(std::string_view name, std::span<std::byte> out) {
   wait();
-  executor_->write_state(name, std::as_bytes(values));
+  executor_->read_state(name, out);
+}
+
+void Session::write_state(const StateSpec& s, std::span<const std::byte> bytes, size_t numbers) {
+  LATHE_USER_CHECK(static_cast<int64_t>(numbers) == s.type.numel(), "state \"{}\": expected {}, got {} numbers", s.name,
+                   to_string(s.type), numbers);
+  wait();
+  executor_->write_state(s.name, bytes);
 }
 
 std::vector<io::CheckpointFile> Session::files(Keep keep) {
+  LATHE_USER_CHECK(has_snapshot_, "a session without executor.snapshot has nothing to save from");
   wait();
   return state_files(*executor_, state_, keep);
 }
 
 std::string Session::save(const std::string& dir, int64_t step, const std::map<std::string, std::string>& info) {
+  LATHE_USER_CHECK(step >= 0, "step: expected 0 or more, got {}", step);
+  std::vector<io::CheckpointFile> all = files();
   io::PosixFs fs;
   io::make_dirs(fs, dir);
   io::Manifest about;
   about.step = step;
   about.software = fmt::format("lathe {}", kVersion);
   about.info = info;
-  return io::publish_checkpoint(fs, dir, "session", about, files());
+  return io::publish_checkpoint(fs, dir, "session", about, all);
 }
 
 int64_t Session::load(const std::string& dir, std::map<std::string, std::string>* info) {
   io::PosixFs fs;
   io::Notes notes;
   const auto found = io::find_newest_valid(fs, dir, io::Verify::full, notes);
-  if (!found) return -1;
-  load_files(found->path);
+  if (!found) {
+    LATHE_USER_CHECK(notes.empty(), "{}", fmt::join(notes, "\n"));
+    return -1;
+  }
+  for (const std::string& note : notes) warn(note);
+  load_files(found->path, io::Verify::full, Keep::all);
   if (info) *info = found->manifest.info;
   return found->manifest.step;
 }
 
-void Session::load_files(const std::string& checkpoint, Keep keep) {
+void Session::load_files(const std::string& checkpoint, Keep keep) { load_files(checkpoint, io::Verify::size, keep); }
+
+void Session::load_files(const std::string& checkpoint, io::Verify verified, Keep keep) {
   io::PosixFs fs;
   wait();
-  load_state(*executor_, state_, fs, checkpoint, keep);
+  load_state(*executor_, state_, fs, checkpoint, verified, keep);
 }
 
 Replanned Session::replan(StepSet steps, const SessionOptions& o) {
   Prepared p = prepare(std::move(steps), o);  // what can fail without memory comes first
   wait();
-  Replanned out;
-  std::vector<std::pair<std::string, Bytes>> kept;
-  for (const StateSpec& s : state_) {
-    const StateSpec* now = p.state.find(s.name);
-    if (!now) out.dropped.push_back(s.name);
-    if (!now || now->type != s.type) continue;
-    Bytes bytes(static_cast<size_t>(s.type.bytes()));
-    executor_->read_state(s.name, bytes);
-    kept.emplace_back(s.name, std::move(bytes));
-    out.carried.push_back(s.name);
-  }
-  for (const StateSpec& s : p.state)
-    if (const StateSpec* before = state_.find(s.name); !before || before->type != s.type) out.fresh.push_back(s.name);
   StateTable state = p.state;
-  executor_ = open(std::move(p), o);
+  std::unique_ptr<Executor> executor = open(std::move(p), o);
+  initialize_state(*executor, state, o.seed);
+  Replanned out;
+  const auto is_carried = [&](const StateSpec& s) {
+    const StateSpec* before = state_.find(s.name);
+    return before && before->type == s.type;
+  };
+  Bytes bytes;
+  for (const StateSpec& s : state) {
+    const StateSpec& source = is_carried(s) ? s : first_value_of(s, state);
+    (is_carried(s) ? out.carried : out.fresh).push_back(s.name);
+    if (!is_carried(source)) continue;
+    bytes.resize(static_cast<size_t>(s.type.bytes()));
+    executor_->read_state(source.name, bytes);
+    executor->write_state(s.name, bytes);
+  }
+  for (const StateSpec& s : state_)
+    if (!state.find(s.name)) out.dropped.push_back(s.name);
+  std::unordered_map<std::string, int64_t> fed;
+  for (const auto& [name, bytes_fed] : fed_) {
+    const int64_t size = bytes_fed;  // a lambda of clang 14 captures no structured binding
+    const std::optional<DType> before = dtype_of_input(executor_->set(), name);
+    bool fits = false;
+    each_input(executor->set(), name,
+               [&](const Port& in) { fits = fits || (in.type.bytes() == size && in.type.dtype == before); });
+    if (!fits) continue;
+    std::memcpy(executor->staging(0, name), executor_->staging(0, name), static_cast<size_t>(size));
+    fed.emplace(name, size);
+  }
+  executor_ = std::move(executor);
+  has_snapshot_ = o.executor.snapshot;
   state_ = std::move(state);
-  fed_.clear();
-  initialize(o.seed);
-  for (const auto& [name, bytes] : kept) executor_->write_state(name, bytes);
+  fed_ = std::move(fed);
+  last_.reset();
   return out;
 }
 

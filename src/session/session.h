@@ -10,6 +10,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,21 +25,23 @@ namespace lathe {
 
 namespace io {
 struct CheckpointFile;  // io/checkpoint.h
-}
+enum class Verify;
+}  // namespace io
 
 enum class Keep {  // Which files of a checkpoint.
-  all,             // to go on with
+  all,             // to continue with
   model,           // to evaluate: no optimizer file
 };
 
-struct SessionOptions {          // How a session is made.
-  std::string device = "cpu";    // as in recipes: "cpu", "opencl:0", "cuda:0", "auto"
-  int threads = 0;               // of the cpu; 0: all that there are
-  DType precision = DType::f32;  // in which products are computed
-  PassOptions options = {};      // of passes: clipping, averages, ...
-  PipelineOptions passes = {};   // left out, added, watched
-  int64_t budget = 0;            // bytes of arena, if less than the device has; 0: no limit
-  int64_t seed = 0;              // of the state's first values
+struct SessionOptions {        // How a session is made.
+  std::string device = "cpu";  // as in recipes: "cpu", "opencl:0", "cuda:0", "auto"
+  int threads = 0;             // of the cpu; 0: all that there are
+  // Of passes: clipping, averages, precision, ... Unless it has GateOptions, updates are after_all: the program may go
+  // on after a refused step.
+  PassOptions options = {};
+  PipelineOptions passes = {};  // left out, added, watched
+  int64_t budget = 0;           // bytes of arena, if less than the device has; 0: no limit
+  int64_t seed = 0;             // of the state's first values
   // One slot holds the inputs that feed() sets; the snapshot is what save() writes from.
   ExecutorOptions executor = {.slots = 1, .snapshot = true, .ahead = 1};
 };
@@ -76,38 +79,71 @@ class Session {  // See the top of the file.
 
   // One run of a graph; every input must have been fed with as much as this graph takes (UserError).
   void run(std::string_view graph);
-  double metric(std::string_view name);              // of the last run; waits for it
-  std::vector<float> result(std::string_view name);  // of the last run, f32; waits for it
-  bool has(std::string_view graph) const;            // whether there is a graph of that name
+  // Of the last run, which is waited for. UserError: nothing was run, or the graph has none of that name and type.
+  double metric(std::string_view name);  // one number, of any type
+  template <class T = float>
+  std::vector<T> result(std::string_view name) {  // elements of the result's type
+    std::vector<T> out(static_cast<size_t>(port(OutputKind::result, name, dtype_of<T>()).type.numel()));
+    read_result(name, std::as_writable_bytes(std::span(out)));
+    return out;
+  }
+  bool has(std::string_view graph) const;  // whether there is a graph of that name
 
-  const StateTable& state() const { return state_; }                  // the rows
-  void initialize(int64_t seed);                                      // first values for all state
-  std::vector<float> read(std::string_view state);                    // values of an f32 state
-  void write(std::string_view state, std::span<const float> values);  // in its order in memory; UserError
+  const StateTable& state() const { return state_; }  // the rows
+  void initialize(int64_t seed);                      // first values for all state
+  // Values of a state, elements of its type in its order in memory. Copies of it (averages, slow weights) do not follow
+  // what is written. UserError: no such state, another type or number.
+  template <class T = float>
+  std::vector<T> read(std::string_view state) {
+    std::vector<T> out(static_cast<size_t>(row(state, dtype_of<T>()).type.numel()));
+    read_state(state, std::as_writable_bytes(std::span(out)));
+    return out;
+  }
+  // The same to write.
+  template <class T>
+  requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) void write(std::string_view state,
+                                                                           std::span<const T> values) {
+    write_state(row(state, dtype_of<T>()), std::as_bytes(values), values.size());
+  }
+  template <class T>
+  void write(std::string_view state, const std::vector<T>& values) {  // the same
+    write(state, std::span<const T>(values));
+  }
 
   // A checkpoint in `dir`, published whole or not at all, that load() and others (safetensors, PyTorch's names and
-  // order of axes) read. Returns its path.
+  // order of axes) read; it takes the place of one of the same step. Returns its path.
   std::string save(const std::string& dir, int64_t step, const std::map<std::string, std::string>& info = {});
-  // The newest valid checkpoint in `dir`. Its step, or -1 where there is none; `info` as it was saved.
+  // The newest valid checkpoint in `dir`. Its step, or -1 where `dir` has none; `info` as it was saved. Damaged ones
+  // are skipped with a warning (base/warning.h). UserError: all are damaged; as load_files.
   int64_t load(const std::string& dir, std::map<std::string, std::string>* info = nullptr);
-  // Tensors that a checkpoint's path holds, for all rows that are saved. UserError: missing or other ones, all listed.
+  // Tensors that a checkpoint's path holds, for all rows that are saved. UserError: missing or other ones, all listed,
+  // or values that are not finite; the session is as it was then.
   void load_files(const std::string& checkpoint, Keep = Keep::all);
   std::vector<io::CheckpointFile> files(Keep = Keep::all);  // as save() writes them; valid until the next call
 
-  // Other steps, another batch size, another device: everything is made again, and state of the same name and type
-  // keeps its values. For a moment both plans are allocated; when it throws, the session is as it was.
+  // Other steps, another batch size, another device: everything is made again. State of the same name and type keeps
+  // its values, and new copies of it (averages) begin as it is now; so do feeds of the same type and size. For a moment
+  // both plans are allocated; when it throws, the session is as it was.
   Replanned replan(StepSet, const SessionOptions&);
 
   Executor& executor() { return *executor_; }  // slots, runs ahead, profiles: what loops of recipes are made of
 
  private:
   void check_type(std::string_view input, DType) const;
+  const Port& port(OutputKind, std::string_view name, std::optional<DType>);  // of the last run, which is over
+  const StateSpec& row(std::string_view state, DType) const;
+  void read_result(std::string_view name, std::span<std::byte>);
+  void read_state(std::string_view name, std::span<std::byte>);
+  void write_state(const StateSpec&, std::span<const std::byte>, size_t numbers);
+  void load_files(const std::string& checkpoint, io::Verify verified, Keep);
   void wait();
 
   StateTable state_;
   std::unique_ptr<Executor> executor_;
   std::unordered_map<std::string, int64_t> fed_;  // bytes, by input
+  std::optional<size_t> last_;                    // the Program that ran
   bool running_ = false;
+  bool has_snapshot_ = false;
 };
 
 }  // namespace lathe

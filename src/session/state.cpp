@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "backend/cpu/normal.h"
+#include "base/name_hash.h"
 #include "base/thread_pool.h"
 
 namespace lathe {
@@ -20,13 +21,6 @@ const char* path_of(StateFile f) {
     case StateFile::average: return kAverageFile;
   }
   return "";
-}
-
-// FNV-1a: the stream of a tensor's first value depends on its name, not on its place in the model.
-uint32_t stream_of(const std::string& name) {
-  uint32_t h = 2166136261u;
-  for (const char c : name) h = (h ^ static_cast<uint8_t>(c)) * 16777619u;
-  return h;
 }
 
 // A value that is not finite cannot come from a checkpoint of ours: the file was changed after it was written.
@@ -66,8 +60,8 @@ void permute(const Shape& src_shape, const Ints& perm, size_t size, const std::b
 }  // namespace
 
 void initial_values(const StateSpec& s, int64_t seed, int64_t begin, std::span<float> out) {
-  const cpu::UniformKey key = cpu::uniform_key(static_cast<uint64_t>(seed), stream_of(s.like.empty() ? s.name : s.like),
-                                               0x696e6974u, 0);  // "init"
+  const cpu::UniformKey key =
+      cpu::uniform_key(static_cast<uint64_t>(seed), name_hash(s.name), 0x696e6974u, 0);  // "init"
   LATHE_CHECK(begin % cpu::kUniformBlock == 0, "begins at {}", begin);
   const auto n = static_cast<int64_t>(out.size());
   switch (s.init.kind) {
@@ -85,6 +79,11 @@ void initial_values(const StateSpec& s, int64_t seed, int64_t begin, std::span<f
   }
 }
 
+const StateSpec& first_value_of(const StateSpec& s, const StateTable& table) {
+  const StateSpec* other = s.like.empty() ? nullptr : table.find(s.like);
+  return other ? *other : s;
+}
+
 void initialize_state(Executor& e, const StateTable& specs, int64_t seed) {
   constexpr int64_t kPiece = 16 * cpu::kUniformBlock, kPart = 64 * kPiece;  // 4 MiB: made and copied within caches
   ThreadPool pool(available_threads());
@@ -97,10 +96,11 @@ void initialize_state(Executor& e, const StateTable& specs, int64_t seed) {
       e.write_state(s.name, std::vector<std::byte>(static_cast<size_t>(s.type.bytes())));
       continue;
     }
+    const StateSpec& source = first_value_of(s, specs);
     for (int64_t begin = 0; begin < s.type.numel(); begin += kPart) {
       part.resize(static_cast<size_t>(std::min(s.type.numel() - begin, kPart)));
       pool.run_blocks(static_cast<int64_t>(part.size()), kPiece, [&](int64_t from, int64_t to) {
-        initial_values(s, seed, begin + from,
+        initial_values(source, seed, begin + from,
                        std::span(part).subspan(static_cast<size_t>(from), static_cast<size_t>(to - from)));
       });
       e.write_state_part(s.name, begin * int64_t{sizeof(float)}, std::as_bytes(std::span(part)));
@@ -112,14 +112,14 @@ TensorType file_type(const StateSpec& s) { return {s.type.dtype, s.file.plain() 
 
 void to_file_order(const StateSpec& s, std::span<const std::byte> bytes, std::span<std::byte> out) {
   if (s.file.plain())
-    std::memcpy(out.data(), bytes.data(), bytes.size());
+    std::ranges::copy(bytes, out.begin());  // of no elements, too
   else
     permute(Shape(s.file.view), s.file.perm, static_cast<size_t>(size_of(s.type.dtype)), bytes.data(), out.data());
 }
 
 void from_file_order(const StateSpec& s, std::span<const std::byte> bytes, std::span<std::byte> out) {
   if (s.file.plain()) {
-    std::memcpy(out.data(), bytes.data(), bytes.size());
+    std::ranges::copy(bytes, out.begin());  // of no elements, too
     return;
   }
   const Shape view(s.file.view);
@@ -158,11 +158,17 @@ std::vector<io::CheckpointFile> state_files(Executor& e, const StateTable& specs
 
 namespace {
 
-void load_file(Executor& e, const std::vector<const StateSpec*>& specs, io::Fs& fs, const std::string& path) {
-  const io::SafetensorsFile file = io::SafetensorsFile::open(fs, path);
+struct OpenFile {
+  std::string path;
+  io::SafetensorsFile file;
+  std::vector<const StateSpec*> specs;
+};
+
+// What does not fit, of one file; empty: nothing.
+std::string misfits(const OpenFile& open) {
   std::vector<std::string> problems;
-  for (const StateSpec* s : specs) {
-    const io::TensorEntry* t = file.find(s->file_name());
+  for (const StateSpec* s : open.specs) {
+    const io::TensorEntry* t = open.file.find(s->file_name());
     const TensorType type = file_type(*s);
     if (!t)
       problems.push_back(fmt::format("\"{}\" is missing", s->file_name()));
@@ -170,30 +176,48 @@ void load_file(Executor& e, const std::vector<const StateSpec*>& specs, io::Fs& 
       problems.push_back(fmt::format("\"{}\": expected {}, got {}{}", s->file_name(), to_string(type), t->dtype_name,
                                      to_string(t->shape)));
   }
-  LATHE_USER_CHECK(
-      problems.empty(), "{}: does not fit the model of this recipe: {}", path,
-      fmt::join(problems.begin(), problems.begin() + static_cast<long>(std::min<size_t>(problems.size(), 10)), "; "));
-  std::vector<std::byte> raw, value;
-  for (const StateSpec* s : specs) {
-    raw.resize(static_cast<size_t>(s->type.bytes()));
-    value.resize(raw.size());
-    file.read(*file.find(s->file_name()), raw);
-    check_finite(path, *s, raw);
-    from_file_order(*s, raw, value);
-    e.write_state(s->name, value);
-  }
+  if (problems.empty()) return "";
+  constexpr size_t kShown = 10;
+  const size_t more = problems.size() - std::min(problems.size(), kShown);
+  problems.resize(problems.size() - more);
+  return fmt::format("{}: does not fit: {}{}", open.path, fmt::join(problems, "; "),
+                     more > 0 ? fmt::format("; and {} more", more) : "");
 }
 
 }  // namespace
 
-void load_state(Executor& e, const StateTable& specs, io::Fs& fs, const std::string& checkpoint, Keep keep) {
-  for (const std::string_view file : kStateFiles) {
-    if (keep == Keep::model && file == kOptimizerFile) continue;
+void load_state(Executor& e, const StateTable& specs, io::Fs& fs, const std::string& checkpoint, io::Verify verified,
+                Keep keep) {
+  std::vector<OpenFile> files;
+  std::vector<std::string> problems;
+  for (const std::string_view name : kStateFiles) {
+    if (keep == Keep::model && name == kOptimizerFile) continue;
     std::vector<const StateSpec*> here;
     for (const StateSpec& s : specs)
-      if (file == path_of(s.saved_in)) here.push_back(&s);
-    if (!here.empty()) load_file(e, here, fs, io::join_path(checkpoint, std::string(file)));
+      if (name == path_of(s.saved_in)) here.push_back(&s);
+    if (here.empty()) continue;
+    const std::string path = io::join_path(checkpoint, std::string(name));
+    files.push_back({path, io::SafetensorsFile::open(fs, path), std::move(here)});
+    if (std::string problem = misfits(files.back()); !problem.empty()) problems.push_back(std::move(problem));
   }
+  LATHE_USER_CHECK(problems.empty(), "{}", fmt::join(problems, "\n"));
+  std::vector<std::byte> raw, value;
+  const auto each = [&](auto&& f) {
+    for (const OpenFile& open : files)
+      for (const StateSpec* s : open.specs) {
+        raw.resize(static_cast<size_t>(s->type.bytes()));
+        open.file.read(*open.file.find(s->file_name()), raw);
+        f(open.path, *s);
+      }
+  };
+  // Twice read rather than kept: a checkpoint may be most of the host's memory.
+  if (verified != io::Verify::full)
+    each([&](const std::string& path, const StateSpec& s) { check_finite(path, s, raw); });
+  each([&](const std::string&, const StateSpec& s) {
+    value.resize(raw.size());
+    from_file_order(s, raw, value);
+    e.write_state(s.name, value);
+  });
 }
 
 }  // namespace lathe

@@ -13,8 +13,10 @@
 namespace lathe {
 
 // First values of a state tensor of f32, elements `begin` (a multiple of 1024) and following: a function of (seed,
-// name) alone.
+// name, init) alone.
 void initial_values(const StateSpec&, int64_t seed, int64_t begin, std::span<float> out);
+// The row whose first value a row has: that which it is like, if the table has it, or itself.
+const StateSpec& first_value_of(const StateSpec&, const StateTable&);
 void initialize_state(Executor&, const StateTable&, int64_t seed);
 
 // The axes of a tensor as memory has them <-> as files have them. `bytes` and `out` do not overlap.
@@ -32,8 +34,10 @@ inline constexpr const char* kAverageFile = "average.safetensors";
 // executor's snapshot, so they are valid until the next one is taken.
 std::vector<io::CheckpointFile> state_files(Executor&, const StateTable&, Keep = Keep::all);
 
-// Reads every tensor of `specs` from its file in the checkpoint's directory. UserError: missing names, other types (all
-// of a file listed).
-void load_state(Executor&, const StateTable&, io::Fs&, const std::string& checkpoint, Keep = Keep::all);
+// Reads every tensor of `specs` from its file in the checkpoint's directory. `verified`: what is known of the files;
+// without their hashes, values that are not finite are damage. UserError: missing names, other types (of all files
+// listed), damage; nothing was written then.
+void load_state(Executor&, const StateTable&, io::Fs&, const std::string& checkpoint, io::Verify verified,
+                Keep = Keep::all);
 
 }  // namespace lathe

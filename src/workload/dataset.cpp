@@ -13,7 +13,7 @@
 #include "recipe/recipe_keys.h"
 #include "recipe/sources/preparation.h"
 #include "recipe/sources/source.h"
-#include "workload/own_data.h"
+#include "workload/custom_data.h"
 
 namespace lathe {
 namespace {
@@ -24,20 +24,21 @@ using data::Split;
 // Of sources that know them without reading their samples.
 std::vector<std::string> known_names(const Recipe& r) {
   const SourceRule& source = source_of(r);
-  return r.data.target == "class" && source.class_names ? source.class_names(r) : std::vector<std::string>();
+  return label_kind_of(r) == data::LabelKind::class_index && source.class_names ? source.class_names(r)
+                                                                                : std::vector<std::string>();
 }
 
 // The noise of test images is not that of training images.
 std::shared_ptr<const Source> open(const Recipe& r, Split split, Preparation& learned) {
   learned.names = known_names(r);
   auto source = source_of(r).open(r, split, learned);
-  if (r.data.target != "image") return source;
+  if (label_kind_of(r) != data::LabelKind::image) return source;
   return data::with_noise(std::move(source), r.data.noise, split == Split::train ? 0 : 1);
 }
 
 data::SourceInfo describe(const Recipe& r, Split split) {
   const data::SourceInfo info = source_of(r).describe(r, split);
-  return r.data.target == "image" ? data::describe_noise(info) : info;
+  return label_kind_of(r) == data::LabelKind::image ? data::describe_noise(info) : info;
 }
 
 // A Misfit becomes an error of the recipe, with its place.
@@ -110,22 +111,22 @@ Dataset open_dataset(const Recipe& r) {
   LATHE_USER_CHECK(out.train->fields()[0].type == spec.sample && out.train->size() == spec.train &&
                        validation == spec.validation && test == spec.test && out.resident_bytes == spec.resident_bytes,
                    "{}: the files changed while they were read", out.train->description());
-  LATHE_USER_CHECK(out.train->fields()[1].type == spec.target, "{}: expected targets of {}, got {}",
-                   out.train->description(), to_string(spec.target), to_string(out.train->fields()[1].type));
+  LATHE_USER_CHECK(out.train->fields()[1].type == spec.label, "{}: expected targets of {}, got {}",
+                   out.train->description(), to_string(spec.label), to_string(out.train->fields()[1].type));
   if (!out.test) return out;
-  LATHE_USER_CHECK(out.test->fields()[1].type == spec.target, "{}: expected targets of {} as for training, got {}",
-                   out.test->description(), to_string(spec.target), to_string(out.test->fields()[1].type));
+  LATHE_USER_CHECK(out.test->fields()[1].type == spec.label, "{}: expected targets of {} as for training, got {}",
+                   out.test->description(), to_string(spec.label), to_string(out.test->fields()[1].type));
   LATHE_USER_CHECK(out.test->fields()[0].type == spec.sample, "{}: expected samples of {} as for training, got {}",
                    out.test->description(), to_string(spec.sample), to_string(out.test->fields()[0].type));
   return out;
 }
 
 DataSpec describe_data(const Recipe& r) {
-  refuse_own_data(r);
+  refuse_custom_data(r);
   return located(r, [&] {
     const data::SourceInfo train = describe(r, Split::train);
     DataSpec spec{train.sample, train.classes, taken(r, Split::train, train.size), 0, train.resident_bytes,
-                  train.target, train.units};
+                  train.label,  train.units};
     if (has_test(r)) {
       const data::SourceInfo test = describe(r, Split::test);
       spec.test = taken(r, Split::test, test.size);
@@ -181,7 +182,7 @@ data::Samples read_any(const Recipe& r, const Preparation& known, const TensorTy
   if (source.read_file)
     if (auto samples = source.read_file(r, known, path)) return std::move(*samples);
   const std::vector<std::byte> start = data::read_start(path, 16).bytes;
-  // Numbers that no arrays of training tell the mean of are taken as they are.
+  // Numbers whose mean no training arrays give are taken as they are.
   if (data::is_npy(start)) return data::read_npy_samples({.standardize = false}, known.numbers, path);
   const bool pixels = sample.dtype == DType::u8;
   LATHE_USER_CHECK(pixels, "{}: expected an .npy or .npz file with samples of {}, got {}", path, to_string(sample),
@@ -221,7 +222,8 @@ data::Samples read_samples(const Recipe& r, const Preparation& known, const Tens
 }
 
 std::vector<std::string> class_names(const Recipe& r) {
-  return r.data.target == "class" && facts_of(r).table ? learn_preparation(r).names : known_names(r);
+  return label_kind_of(r) == data::LabelKind::class_index && facts_of(r).table ? learn_preparation(r).names
+                                                                               : known_names(r);
 }
 
 void check_fit(const Recipe& r, const DataSpec& spec) {
@@ -231,7 +233,7 @@ void check_fit(const Recipe& r, const DataSpec& spec) {
     errors.fail({"model.family", "data.source"},
                 fmt::format("expected a family for {}, as data.source = \"{}\" gives, got \"{}\"",
                             tokens ? "tokens (gpt, or bert with model.tokens)" : "images or numbers (all but gpt)",
-                            r.data.source, r.model.family));
+                            r.data.source.name, r.model.family));
   const NormalizeRecipe plain;
   if (spec.sample.dtype == DType::f32 && r.data.normalize != plain)
     errors.fail({"data.normalize.mean", "data.normalize.std"},

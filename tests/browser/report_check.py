@@ -134,7 +134,7 @@ def main():
     folder.mkdir(parents=True)
     pages, bad = train(lathe, folder), 0
     with Chromium() as browser:
-        # The check itself: a page with each fault is not passed over.
+        # The check itself: a page with each fault is not skipped.
         broken = folder / "broken.html"
         broken.write_text("<body style='background:#fff'><p style='color:#eee;width:3000px'>x</p><svg width=99 height=99></svg><img src='none.png'>"
                           "<script>console.error('y')</script>")

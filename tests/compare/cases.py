@@ -127,7 +127,7 @@ FASHION_FOLDER = pathlib.Path("/usr/share/datasets/fashion-mnist")
 
 
 class Data:
-    """x of images: u8 [N, H, W, C]; of text: [N, T]; y: labels, one per image or token. `keys` tell Lathe where it is."""
+    """x of images: u8 [N, H, W, C]; of text: [N, T]; y: labels, one per image or token. `keys` say where it is."""
 
     def __init__(self, train, test, shape, classes, keys):
         self.train, self.test, self.shape, self.classes, self.keys = train, test, shape, classes, keys

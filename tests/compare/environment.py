@@ -1,7 +1,7 @@
 """The Python environment of the comparisons: a venv with the peers in it, made at first use and kept.
 
 A script calls enter() first: it returns inside the venv, having started the script again there. Exit code 77 means that
-the packages are not to be had here (PyPI out of reach), which ctest reports as skipped; anything else that goes wrong
+the packages are not available here (PyPI out of reach), which ctest reports as skipped; anything else that goes wrong
 is a failure, and so is this for scripts that may not be skipped, unless LATHE_OFFLINE=1 says that there is no network.
 LATHE_COMPARE_PIP adds arguments to pip.
 """
@@ -16,7 +16,7 @@ SKIPPED = 77
 
 
 def leave_without_network(what):
-    """Ends a script whose packages cannot be had: a test that nobody runs must not look like one that passes."""
+    """Ends a script whose packages are not available: a test that nobody runs must not look like one that passes."""
     if os.environ.get("LATHE_OFFLINE") == "1":
         print(f"skipped (LATHE_OFFLINE=1): {what}")
         sys.exit(SKIPPED)
@@ -38,7 +38,7 @@ def _make(venv, packages, may_skip):
         made = _run(sys.executable, "-m", "venv", "--clear", venv)
         if made.returncode != 0:
             sys.exit(f"{venv}: cannot make a venv (Debian: install python3-venv)\n{made.stdout}")
-    # The smallest package tells whether an index answers at all; `install` would be content with what is there.
+    # The smallest package shows whether an index answers at all; `install` accepts what is there.
     tried = _pip(python, "download", "--no-deps", "--dest", venv / "download", "safetensors")
     if tried.returncode != 0:
         if not may_skip:

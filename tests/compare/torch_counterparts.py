@@ -281,7 +281,7 @@ COUNTERPARTS = {
     "sign": unary(torch.sign), "silu": unary(F.silu), "sin": unary(torch.sin), "sinh": unary(torch.sinh),
     "softplus": unary(F.softplus), "softsign": unary(F.softsign), "sqrt": unary(torch.sqrt), "square": unary(torch.square),
     "sub": binary(torch.sub), "tan": unary(torch.tan), "tanh": unary(torch.tanh), "trunc": unary(torch.trunc),
-    "cast": lambda x, a: x[0].to(DTYPES[a["dtype"]]),
+    "cast": lambda x, a: x[0].to(DTYPES[a["dtype"]]), "gradient": lambda x, a: x[0],
     "clamp": lambda x, a: torch.clamp(x[0], a["lo"], a["hi"]) if x[0].is_floating_point() else
     torch.clamp(x[0], int(a["lo"]), int(a["hi"])),
     "elu": lambda x, a: F.elu(x[0], a["alpha"]), "leaky_relu": lambda x, a: F.leaky_relu(x[0], a["slope"]),

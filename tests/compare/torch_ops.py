@@ -28,7 +28,7 @@ def arguments():
 
 
 ARGS = arguments()
-environment.enter(ARGS.directory, ["torch", "numpy"])
+environment.enter(ARGS.directory, ["torch", "numpy"], may_skip=False)
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402

@@ -5,7 +5,7 @@
 
 The headers are the toolkit's where there is one (CUDA_HOME, CUDNN_PATH, /usr/local/cuda), else those of the wheels in the
 package index that pip uses (--wheels: always): of each wheel, which may have half a gigabyte, only the headers are read, into FOLDER, once.
-Where neither is to be had it fails, or is skipped (exit code 77) with LATHE_OFFLINE=1.
+Where neither is available it fails, or is skipped (exit code 77) with LATHE_OFFLINE=1.
 """
 import fcntl
 import importlib.machinery

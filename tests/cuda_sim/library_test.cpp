@@ -193,7 +193,7 @@ TEST(CudaSimMeasure, WhatIsJudged) {
   // Peaks of 10 and 20: of a GeForce card.
   EXPECT_TRUE(failures_of(8, 10, {"f16", 12.1, 20, ""}).empty());
   expect_one(failures_of(8, 10, {"f16", 11.9, 20, ""}), "products in f16 are 1.49 times as fast as in f32");
-  EXPECT_TRUE(failures_of(8, 10, {"tf32", 8, 10, ""}).empty()) << "speed does not tell";
+  EXPECT_TRUE(failures_of(8, 10, {"tf32", 8, 10, ""}).empty()) << "speed does not show it";
   // The share of the peak, where the ratio is fine, and for types without tensor cores.
   EXPECT_TRUE(failures_of(8, 10, {"bf16", 41, 160, ""}).empty());
   expect_one(failures_of(8, 10, {"bf16", 39, 160, ""}),

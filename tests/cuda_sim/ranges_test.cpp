@@ -1,4 +1,4 @@
-// NVTX: what a profiler on the card is told.
+// NVTX: the ranges that a profiler sees.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 
 #include "backend/cuda/cuda_backend.h"
 #include "compile/compile.h"
+#include "passes/precision.h"
 #include "plan/plan.h"
 #include "run/executor.h"
 #include "session/state.h"
@@ -24,7 +25,7 @@ RangesOfRun ranges_of(const std::string& recipe, const std::string& precision, i
   const cuda::Api api = sim::simulator_api();
   const CudaBackend backend(&api);
   Recipe r = tiny_twin(load_recipe(recipe));
-  r.train.precision = precision;
+  r.passes.set(PrecisionOptions{precision});
   CompileOptions train_only;
   train_only.eval = false;
   StepSet step = build_steps(r, describe_data(r), train_only);

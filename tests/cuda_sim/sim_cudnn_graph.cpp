@@ -222,8 +222,8 @@ int check_general(const std::vector<const Bag*>& operations) {
   return kDnnSuccess;
 }
 
-// The gradient of attention keeps that of the scores, as NVIDIA's engines that repeat their bits do; it is told by its
-// number of products.
+// The gradient of attention keeps that of the scores, as NVIDIA's engines that repeat their bits do; it is recognised
+// by its number of products.
 int64_t general_workspace(const std::vector<const Bag*>& operations) {
   constexpr int64_t kLeast = 256, kRows = 64, kForwardProducts = 2;
   int64_t products = 0, scores = 0;

@@ -19,7 +19,7 @@ namespace lathe::sim {
 using cuda::Address;
 
 constexpr int kMaxStreams = 16;   // number 0 is the host
-constexpr size_t kGranule = 256;  // bytes whose accesses are told apart
+constexpr size_t kGranule = 256;  // bytes whose accesses are distinguished
 using Clock = std::array<uint32_t, kMaxStreams>;
 void join(Clock& into, const Clock& other);
 
@@ -43,7 +43,7 @@ struct Allocation {
   std::vector<unsigned char> touched;  // by granule, during a kernel: bit 0 read, bit 1 written
 };
 
-// Work on a stream: does it and tells what it touched. Returns a driver status.
+// Work on a stream: does it and reports what it touched. Returns a driver status.
 struct Operation {
   std::string name;
   std::function<int(std::vector<Access>&)> work;
@@ -133,8 +133,8 @@ struct State {
 State& state();
 
 // Time on the card. Operations take their `seconds` there, and the host none: results are at hand at once, only events
-// tell how long it would have taken. With LATHE_CUDA_SIM_SLOW=factor the card's clock is the host's: an operation takes
-// so many times as long as its computation takes here, while the host goes on, and it must wait for results.
+// say how long it would have taken. With LATHE_CUDA_SIM_SLOW=factor the card's clock is the host's: an operation takes
+// so many times as long as its computation takes here, while the host continues, and it must wait for results.
 double slowness();             // 0 without
 double card_time();            // seconds; where the host is
 void wait_until(double time);  // of card_time()

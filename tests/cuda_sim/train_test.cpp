@@ -186,7 +186,8 @@ TEST(CudaTrain, TheHostIsAhead) {
 
 TEST(CudaTrain, AccumulatesAndResumes) { expect_resume_keeps_bits("cuda", kEnv); }
 
-// The card fails in the middle of a run: the message says where, files are whole, and the run goes on to the same bits.
+// The card fails in the middle of a run: the message says where, files are whole, and the run continues to the same
+// bits.
 TEST(CudaTrain, LostCard) {
   const TempDir dir;
   const auto train = [&](const std::string& out, const std::string& lost) {

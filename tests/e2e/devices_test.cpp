@@ -173,7 +173,7 @@ TEST_F(Devices, AutoIsResolvedAndKept) {
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(nlohmann::json::parse(r.out)["device"], "opencl:0");
   EXPECT_EQ(device_of(dir.path("card")), "name = \"opencl:0\"");
-  // auto goes on where the run was, even though it would be the cpu for a new run.
+  // auto continues where the run was, even though it would be the cpu for a new run.
   r = run_lathe(training(dir.path("card"), 3, {"--device", "auto", "--resume", "--json"}));
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(nlohmann::json::parse(r.out)["device"], "opencl:0");
@@ -241,7 +241,7 @@ TEST_F(Devices, LostInTheMiddle) {
         with_layer((asks ? "late:" : "fail:") + std::string(f.call) + ":" + std::to_string(at) + ":" + f.code));
     EXPECT_EQ(r.code, 71) << f.call << " " << r.err;
     for (const std::string& part : {std::string("opencl: lost in step "), std::string(f.name),
-                                    "is intact: go on with --resume --out " + out, std::string("--device")})
+                                    "is intact: continue with --resume --out " + out, std::string("--device")})
       EXPECT_NE(r.err.find(part), std::string::npos) << f.call << ": no \"" << part << "\" in " << r.err;
     EXPECT_NE(newest_checkpoint(out), "") << f.call;
     const Outcome again = run_lathe({"train", "--quiet", "--resume", "--out", out});

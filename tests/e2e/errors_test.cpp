@@ -85,7 +85,7 @@ TEST(Errors, Table) {
       {{"train", "--set", "data.source=synthetic", "--set", "train.batch_size=100000", "--out", dir.path("o5")},
        78,
        {"--set train.batch_size: expected at most 4096"}},
-      // What only the data can tell is still an error of the recipe, with its place.
+      // What only the data can show is still an error of the recipe, with its place.
       {{"plan", recipe("batch.toml", "")}, 78, {"batch.toml:6:14: train.batch_size: expected at most 4 "}},
       {{"train", recipe("batch.toml", "")}, 78, {"batch.toml:6:14: train.batch_size: expected at most 4 "}},
       {{"plan", recipe("crop.toml", "[data.augment]\ncrop = 5\n"), "--set", "train.batch_size=2"},

@@ -115,7 +115,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 constexpr double kSoon = 5;  // seconds in which a signal ends any phase
 
-// Sends the signal after a while and tells how the run ended: in time, as one that has nothing to keep.
+// Sends the signal after a while and returns how the run ended: in time, as one that has nothing to keep.
 void expect_ended_before_the_first_step(const std::vector<std::string>& args, const std::string& out, int number,
                                         double after) {
   const TempDir dir;
@@ -154,7 +154,30 @@ TEST(Kill, SignalsEndReading) {
       dir.path("run"), SIGTERM, 0.3);
 }
 
-// The evaluation is left, and done by the run that goes on: with the numbers of a run that was never stopped, and the
+// It is listed as what it is, and a part of a run that ended otherwise is not mistaken for it.
+TEST(Kill, RunsStoppedInTheirFirstStepAreListed) {
+  const TempDir dir;
+  auto args = small_run(dir.path("run"), 2);
+  for (const char* set : {"data.train_samples=4096", "model.channels=[48,64]", "train.batch_size=2048"})
+    args = with(std::move(args), {"--set", set});
+  const auto end_with = [&](int number) {
+    Running r(args);
+    EXPECT_TRUE(wait_for_text(dir.path("run") + "/recipe.toml", "seed", 60));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    r.signal(number);
+    const int code = r.wait();
+    return std::pair(code, run_lathe({"runs", dir.path("run"), "--json"}).out);
+  };
+  const auto [code, listed] = end_with(SIGTERM);
+  EXPECT_EQ(code, 75);
+  EXPECT_NE(listed.find("\"stopped\""), std::string::npos) << listed;
+  std::filesystem::remove(dir.path("run") + "/recipe.toml");
+  const auto [killed, failed] = end_with(SIGKILL);
+  EXPECT_EQ(killed, -SIGKILL);
+  EXPECT_NE(failed.find("\"failed\""), std::string::npos) << failed;
+}
+
+// The evaluation is left, and done by the run that continues: with the numbers of a run that was never stopped, and the
 // learning rate and the best checkpoint that follow from them.
 TEST(Kill, SignalsEndEvaluations) {
   const TempDir dir;
@@ -188,6 +211,64 @@ TEST(Kill, SignalsEndEvaluations) {
   for (const char* file : {"/best/step-000000003/model.safetensors", "/best/step-000000002/model.safetensors",
                            "/best/step-000000001/model.safetensors"})
     EXPECT_TRUE(read_file(whole + file) == read_file(out + file)) << file;
+}
+
+// A step that takes a second or more is left where no state has changed yet; else it is completed, or, if that takes
+// too long, dropped with all steps since the last checkpoint. However it was, the run that continues has the bits of
+// one that was never stopped.
+TEST(Kill, SignalsEndLongSteps) {
+  constexpr int kSteps = 3;
+  struct Case {
+    const char *set, *batch;
+    bool left;  // nearly all of the step comes before the first change of state
+  };
+  for (const auto& [set, batch, left] : {Case{"train.update=after_all", "1024", true},
+                                         {"train.update=at_gradient", "1024", false},
+                                         {"train.accumulate=4", "256", false}}) {
+    SCOPED_TRACE(set);
+    const TempDir dir;
+    const auto run = [&, set = set, batch = std::string(batch)](const std::string& out) {
+      auto args = small_run(out, kSteps);
+      for (const std::string& more :
+           {std::string("data.train_samples=4096"), std::string("data.test_samples=8"),
+            std::string(all_tests() ? "model.channels=[96,192]" : "model.channels=[48,64]"),
+            "train.batch_size=" + batch, std::string("checkpoint.every_steps=0"), std::string(set)})
+        args = with(std::move(args), {"--set", more});
+      return args;
+    };
+    const std::string out = dir.path("run"), whole = dir.path("whole");
+    ASSERT_EQ(run_lathe(run(whole)).code, 0);
+    Running r(run(out));
+    ASSERT_TRUE(wait_for_text(out + "/metrics.jsonl", "{\"step\":1,", 120));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    const auto start = std::chrono::steady_clock::now();
+    r.signal(SIGTERM);
+    EXPECT_EQ(r.wait(), 75);
+    EXPECT_LT(seconds_since(start), kSoon);
+    if (left) {
+      EXPECT_NE(newest_checkpoint(out).find("step-000000001"), std::string::npos) << newest_checkpoint(out);
+    }
+    const Outcome last = run_lathe(with(run(out), {"--resume"}));
+    ASSERT_EQ(last.code, 0) << last.err;
+    expect_equal_runs(whole, out);
+  }
+}
+
+// One batch holds all of the set.
+TEST(Kill, SignalsEndLongBatchesOfEvaluations) {
+  const TempDir dir;
+  auto args = small_run(dir.path("run"), 1);
+  for (const char* set :
+       {"train.eval_every=1", "data.test_samples=8192", "train.eval_batch=8192", "model.channels=[64,96]"})
+    args = with(std::move(args), {"--set", set});
+  Running r(args);
+  ASSERT_TRUE(wait_for_text(dir.path("run") + "/metrics.jsonl", "{\"step\":1,", 60));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  r.signal(SIGTERM);
+  EXPECT_EQ(r.wait(), 75);
+  EXPECT_EQ(read_file(dir.path("run") + "/metrics.jsonl").find("eval_loss"), std::string::npos);
+  ASSERT_EQ(run_lathe(with(args, {"--resume"})).code, 0);
+  EXPECT_NE(read_file(dir.path("run") + "/metrics.jsonl").find("eval_loss"), std::string::npos);
 }
 
 TEST(Kill, SecondRunInADirectoryIsRefused) {

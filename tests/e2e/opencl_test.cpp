@@ -168,7 +168,7 @@ TEST_F(OpenCl, ADamagedKernelCacheIsBuiltAnew) {
     const auto now = files();
     ASSERT_EQ(now.size(), 1u) << damage;
     EXPECT_EQ(now.begin()->first, whole.begin()->first);
-    EXPECT_GT(now.begin()->second.size(), whole.begin()->second.size() * 9 / 10) << "it was not written anew";
+    EXPECT_GT(now.begin()->second.size(), whole.begin()->second.size() * 9 / 10) << "it was not rewritten";
   }
   const auto before = std::filesystem::last_write_time(whole.begin()->first);
   EXPECT_EQ(run().code, 0);

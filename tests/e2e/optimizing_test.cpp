@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "loop/trainer.h"
 #include "nn/optimizers/rules.h"
+#include "passes/techniques/average.h"
 #include "predict/predict.h"
 #include "process.h"
 #include "session/state.h"
@@ -71,8 +72,8 @@ std::string checkpoint_bytes(const std::string& out) {
 TEST(Optimizing, EveryRuleLearns) {
   for (const OptimizerRule& rule : kOptimizerRules) {
     const std::string name(rule.name);
-    const std::map<std::string, double> rates{{"rmsprop", 0.01}, {"adam", 0.01}, {"adamw", 0.01},
-                                              {"lion", 0.01},    {"lars", 0.5},  {"adafactor", 0.2}};
+    const std::map<std::string, double> rates{{"rmsprop", 0.01}, {"adam", 0.01}, {"adamw", 0.01},   {"lion", 0.01},
+                                              {"lars", 0.5},  {"adafactor", 0.2}};
     const double lr = rates.count(name) ? rates.at(name) : 0.05;
     std::map<int64_t, double> losses[2];
     for (const bool early : {false, true}) {
@@ -142,12 +143,12 @@ TEST(Optimizing, AveragesFollowTheWeights) {
           "fashion_mnist", {"data.source=synthetic", "data.shape=[8,8,1]", "data.train_samples=64",
                             "data.test_samples=16", "train.batch_size=16", "train.eval_batch=16", "model.channels=[3]",
                             "model.dense=8", "checkpoint.every_epochs=0", "train.steps=12", accumulate, kind[0]});
-      const TrainSchedule schedule = train_schedule(r, 64);
+      const TrainingSteps steps = training_steps(r, 64);
       std::map<std::string, std::vector<double>> expected;
       Weights last;
       const TrainResult result = run(r, dir.path("averaged"), false, [&](int64_t step, Executor& e) {
         last = state_of(e);
-        const double share = average_share(r, schedule, step - 1);
+        const double share = average_share(r, steps, step - 1);
         for (const auto& [name, w] : last) {
           if (!last.count("average." + name)) continue;
           auto& a = expected[name];
@@ -159,8 +160,7 @@ TEST(Optimizing, AveragesFollowTheWeights) {
       for (const auto& [name, a] : expected)
         for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(last["average." + name][i], a[i], 1e-5) << name;
       // The weights themselves are those of a run without averages, and the evaluation is another.
-      r.train.ema = 0;
-      r.train.swa_from = 0;
+      r.passes.set(AverageOptions{});
       const TrainResult plain = run(r, dir.path("plain"));
       const auto model = [&](const char* run) {
         return read_file(test::newest_checkpoint(dir.path(run)) + "/" + kModelFile);

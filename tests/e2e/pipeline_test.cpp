@@ -122,7 +122,8 @@ TEST_F(OpenClPipeline, InputsMoveWhileTheStepBeforeComputes) {
   unsetenv("LATHE_OPENCL_TRACE");
 }
 
-// The host hears of step 5 when the next ones are under way: it still names step 5, and keeps nothing that came after.
+// The host is notified of step 5 when the next ones are under way: it still names step 5, and keeps nothing that came
+// after.
 TEST_F(OpenClPipeline, ABadStepIsNamed) {
   struct Row {
     const char *policy, *step, *count;

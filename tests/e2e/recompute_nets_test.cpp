@@ -54,7 +54,7 @@ void expect_same_bits_with_budget(const StepConfig& config, const TensorType& sa
   const Target target = backend.target(options);
   PipelineOptions unverified;
   unverified.verify = false;
-  const StepSet step = run_pipeline(train_step(config, sample, batch), workload_context(target), unverified);
+  const StepSet step = run_pipeline(train_step(config, sample, batch), {target}, unverified);
   const Graph& graph = step.graphs[0];
   const int64_t terms = batch * (sample.dtype == DType::i32 ? sample.numel() : 1);
 

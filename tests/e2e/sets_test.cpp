@@ -102,8 +102,7 @@ TEST(Sets, EveryNumberSaysItsSet) {
   };
   for (const auto& [args, set] : {std::pair<std::vector<std::string>, std::string>{{}, "test"},
                                   {{"--split", "test"}, "test"},
-                                  {{"--split", "validation"}, "validation"},
-                                  {{"--set", "validation"}, "validation"}}) {
+                                  {{"--split", "validation"}, "validation"}}) {
     const json e = eval(args);
     EXPECT_EQ(e["set"], set);
     EXPECT_EQ(e["loss"], summary[set + "_loss"]) << set;
@@ -111,6 +110,11 @@ TEST(Sets, EveryNumberSaysItsSet) {
     EXPECT_EQ(e["samples"], 60);
   }
   EXPECT_NE(run_lathe({"eval", run, "--split", "validation"}).out.find("validation loss"), std::string::npos);
+  EXPECT_EQ(run_lathe({"eval", run, "--set", "validation"}).code, 78) << "no key of a recipe";
+  const auto none = run_lathe({"predict", run, "train:0-2"});
+  EXPECT_EQ(none.code, 64);
+  EXPECT_NE(none.err.find("test:N, test:A-B, validation:N or validation:A-B, got \"train\""), std::string::npos)
+      << none.err;
   // Another seed would hold other samples out.
   const auto other = run_lathe({"eval", run, "--split", "validation", "--set", "seed=5"});
   EXPECT_EQ(other.code, 78);
@@ -207,7 +211,7 @@ TEST(Sets, AResumedRunKeepsTheSplit) {
   EXPECT_NE(train("parts", "5", true).find("warning: other samples are held out for validation"), std::string::npos);
 }
 
-TEST(Sets, AClassThatASetLacksIsToldOf) {
+TEST(Sets, AClassThatASetLacksIsReported) {
   const TempDir dir;
   const std::string recipe = table_file(dir);
   std::ofstream(dir.path("test.csv")) << "a,b,label\n0,0,kind0\n1,1,kind1\n";
@@ -216,6 +220,28 @@ TEST(Sets, AClassThatASetLacksIsToldOf) {
   ASSERT_EQ(t.code, 0) << t.err;
   EXPECT_NE(t.out.find("warning: no sample of class 2 (\"kind2\") in the test set"), std::string::npos) << t.out;
   EXPECT_EQ(json::parse(read_file(dir.path("run/summary.json")))["warnings"].size(), 1u);
+  EXPECT_NE(
+      read_file(dir.path("run/report.html")).find("Warning: no sample of class 2 (&quot;kind2&quot;) in the test"),
+      std::string::npos);
+  const std::string told = "lathe: warning: no sample of class 2 (\"kind2\") in the test set";
+  for (const char* how : {"--quiet", "--json"}) {
+    const auto quiet = run_lathe(with_sets({"train", recipe, how, "--out", dir.path(how)},
+                                           {"data.test_path=" + dir.path("test.csv"), "train.steps=2"}));
+    EXPECT_EQ(quiet.code, 0);
+    EXPECT_NE(quiet.err.find(told), std::string::npos) << how << quiet.err;
+  }
+  EXPECT_NE(run_lathe({"eval", dir.path("run")}).err.find(told), std::string::npos);
+  const auto e = run_lathe({"eval", dir.path("run"), "--json"});
+  EXPECT_NE(e.err.find(told), std::string::npos) << e.err;
+  EXPECT_EQ(json::parse(e.out)["warnings"].size(), 1u);
+}
+
+TEST(Sets, NoStepsLeaveTheFirstCheckpoint) {
+  const TempDir dir;
+  const auto t = run_lathe(with_sets({"train", table_file(dir), "--out", dir.path("run")}, {"train.epochs=0"}));
+  ASSERT_EQ(t.code, 0) << t.err;
+  EXPECT_NE(test::newest_checkpoint(dir.path("run")).find("step-000000000"), std::string::npos);
+  EXPECT_EQ(t.out.find("nan"), std::string::npos) << t.out;
 }
 
 // Sets that are smaller than a batch, equal to one, and with tails of their own: the certificate is exact, and what
@@ -241,7 +267,7 @@ TEST(Sets, AnySizesFitTheCertificate) {
 TEST(Sets, ATestSetIsNotNeededWithValidation) {
   const TempDir dir;
   const std::string from = "/usr/share/datasets/fashion-mnist";
-  if (!std::filesystem::exists(from)) GTEST_SKIP() << "no " << from;
+  ASSERT_TRUE(std::filesystem::exists(from)) << "tools/setup installs it";
   std::filesystem::create_directories(dir.path("idx"));
   for (const auto& e : std::filesystem::directory_iterator(from))
     if (e.path().filename().string().starts_with("train"))

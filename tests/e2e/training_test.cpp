@@ -10,6 +10,7 @@
 #include "data/loader.h"
 #include "loop/evaluation.h"
 #include "loop/trainer.h"
+#include "passes/techniques/accumulate.h"
 #include "process.h"
 #include "session/state.h"
 
@@ -74,7 +75,8 @@ TEST(Training, AccumulatedGradientsEqualTheLargeBatch) {
                                   "train.accumulate=" + std::to_string(accumulate), "train.update=after_all"});
     const Dataset data = open_dataset(r);
     Recipe forced = r;
-    forced.train.accumulate = std::max<int64_t>(2, accumulate);  // so that the accumulate Program exists
+    forced.passes.get<AccumulateOptions>().batches =
+        std::max<int64_t>(2, accumulate);  // so that the accumulate Program exists
     const Compiled c = compile(forced, data.spec);
     Executor e(c.set, find_backend("cpu").open({}), c.executor);
     initialize_state(e, c.state, r.seed);
@@ -259,7 +261,7 @@ TEST(Training, EachSampleExactlyOncePerEpoch) {
     Recipe r = load_recipe("mlp", {"data.source=synthetic", "data.train_samples=" + std::to_string(samples),
                                    "train.batch_size=" + std::to_string(batch),
                                    "train.accumulate=" + std::to_string(accumulate), "train.epochs=2"});
-    const TrainSchedule s = train_schedule(r, samples);
+    const TrainingSteps s = training_steps(r, samples);
     int64_t seen = 0, batches = 0;
     for (int64_t step = 0; step < s.steps_per_epoch; ++step) {
       EXPECT_EQ(s.first_batch(step), batches);
@@ -327,8 +329,9 @@ TEST(Training, ClippingBoundsTheStep) {
 }
 
 TEST(Training, LossFalls) {
-  for (const auto& [recipe, extra] : {std::pair<std::string, Sets>{"mlp", {}},
-                                      {"fashion_mnist", {"model.channels=[8,8]", "schedule.warmup_steps=5"}}}) {
+  for (const auto& [recipe, extra] :
+       {std::pair<std::string, Sets>{"mlp", {}},
+        {"fashion_mnist", {"model.channels=[8,8]", "schedule.warmup_steps=5"}}}) {
     const TempDir dir;
     Sets sets{"train.steps=60"};
     sets.insert(sets.end(), extra.begin(), extra.end());

@@ -1,6 +1,6 @@
 // Loaded before all others (LD_PRELOAD): counts what a run takes from the heap between two of its steps, on all
-// threads, by the program or library whose code asks. The steps are told by the lines of metrics.jsonl (train.log_every
-// = 1).
+// threads, by the program or library whose code asks. The steps are counted by the lines of metrics.jsonl
+// (train.log_every = 1).
 //
 //     LATHE_HEAP_STEPS=8,40   from the line of step 8 to that of step 40
 //     LATHE_HEAP_COUNT=FILE   lines of "lathe 0", "libpocl.so.2 1234"; written at the last of the steps

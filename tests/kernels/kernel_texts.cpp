@@ -26,6 +26,8 @@
 #include "compile/compile.h"
 #include "ops/registry.h"
 #include "ops/sample.h"
+#include "passes/techniques/gate.h"
+#include "passes/techniques/loss_scale.h"
 #include "plan/plan.h"
 #include "selftest/selftest.h"
 #include "sim.h"
@@ -70,7 +72,7 @@ class Texts {
   std::map<std::string, int64_t> uses_;  // by user
 };
 
-// The data of recipes that must be fetched or installed first, as describe_data tells it where they are.
+// The data of recipes that must be fetched or installed first, as describe_data describes it where they are.
 struct FetchedData {
   std::string_view recipe;
   DataSpec spec;
@@ -106,7 +108,7 @@ DataSpec data_of(std::string_view recipe, const Recipe& r) {
   }
   if (listed == std::end(kFetchedData)) return found;
   const auto text = [](const DataSpec& d) {
-    return fmt::format("{} -> {} of {}, {} + {} samples", to_string(d.sample), to_string(d.target), d.classes, d.train,
+    return fmt::format("{} -> {} of {}, {} + {} samples", to_string(d.sample), to_string(d.label), d.classes, d.train,
                        d.test);
   };
   if (text(found) != text(listed->spec))
@@ -149,20 +151,21 @@ void use_recipes(const Target& target, const KernelTable& kernels, DType precisi
   if (benches) recipes.assign(builtin_recipes().begin(), builtin_recipes().end());
   for (const BuiltinRecipe& builtin : recipes) {
     Recipe r = load_recipe(std::string(builtin.name));
-    r.train.precision = to_string(precision);
+    r.passes.set(PrecisionOptions{std::string(to_string(precision))});
     planned(build_steps(r, data_of(builtin.name, r), {}), pass_context(r, target),
             fmt::format("recipe {}", builtin.name));
   }
   if (!benches) return;
   for (const FamilyRecipe& f : kFamilyRecipes) {
     Recipe r = load_recipe(f.base, f.sets);
-    r.train.precision = to_string(precision);
+    r.passes.set(PrecisionOptions{std::string(to_string(precision))});
     r.train.batch_size = 16;
     planned(build_steps(r, describe_data(r), {}), pass_context(r, target), fmt::format("family {}", f.name));
   }
   for (const Workload& w : workloads()) {
-    PassContext context = workload_context(target);
-    context.precision = precision;
+    PassContext context{target};
+    context.options.set(PrecisionOptions{std::string(to_string(precision))}).set(LossScaleOptions{1, 0});
+    context.options.set(GateOptions{.update = "at_gradient"});
     planned(train_step(w.config, w.sample, w.batch), context, fmt::format("bench {}", w.name));
   }
 }

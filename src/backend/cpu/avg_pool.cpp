@@ -93,8 +93,8 @@ std::unique_ptr<Kernel> bind(Device& device, const Site& site, const KernelArgs&
 }  // namespace
 
 std::vector<KernelTable::Row> avg_pool_rows() {
-  return {{"avg_pool", {"cpu_avg_pool", accepts_wide, nullptr, bind<false>}},
-          {"avg_pool_grad", {"cpu_avg_pool_grad", accepts_wide, nullptr, bind<true>}}};
+  return {{"avg_pool", {"cpu_avg_pool", accepts_wide, nullptr, bind<false>}, kWidened},
+          {"avg_pool_grad", {"cpu_avg_pool_grad", accepts_wide, nullptr, bind<true>}, kWidened}};
 }
 
 }  // namespace lathe::cpu

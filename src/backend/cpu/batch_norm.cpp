@@ -236,8 +236,8 @@ std::unique_ptr<Kernel> bind_grad(Device& device, const Site& site, const Kernel
 }  // namespace
 
 std::vector<KernelTable::Row> batch_norm_rows() {
-  return {{"batch_norm", {"cpu_batch_norm", accepts_f32, workspace_forward, bind_forward}},
-          {"batch_norm_grad", {"cpu_batch_norm_grad", accepts_f32, workspace_grad, bind_grad}}};
+  return {{"batch_norm", {"cpu_batch_norm", accepts_f32, workspace_forward, bind_forward}, kWidened},
+          {"batch_norm_grad", {"cpu_batch_norm_grad", accepts_f32, workspace_grad, bind_grad}, kWidened}};
 }
 
 }  // namespace lathe::cpu

@@ -8,15 +8,29 @@
 #include "backend/host_device.h"
 
 namespace lathe {
+namespace cpu {
+
+using Rows = std::vector<KernelTable::Row>;
+// Each in a file of that name.
+Rows arg_max_rows(), avg_pool_rows(), batch_norm_rows(), concat_rows(), conv2d_rows(), gather_rows(), iota_rows(),
+    layer_norm_rows(), loop_rows(), matmul_rows(), max_pool_rows(), pad_rows(), random_uniform_rows(), slice_rows(),
+    softmax_rows(), sort_rows(), transpose_rows();
+
+Rows family_rows() {
+  Rows rows;
+  for (auto* family : {loop_rows, matmul_rows, conv2d_rows, transpose_rows, slice_rows, pad_rows, concat_rows,
+                       gather_rows, iota_rows, arg_max_rows, sort_rows, random_uniform_rows, max_pool_rows,
+                       avg_pool_rows, softmax_rows, layer_norm_rows, batch_norm_rows})
+    for (const KernelTable::Row& row : family()) rows.push_back(row);
+  return rows;
+}
+
+}  // namespace cpu
+
 namespace {
 
 std::vector<KernelTable::Row> all_rows() {
-  std::vector<KernelTable::Row> rows;
-  for (auto* family :
-       {cpu::loop_rows, cpu::matmul_rows, cpu::conv2d_rows, cpu::transpose_rows, cpu::slice_rows, cpu::pad_rows,
-        cpu::concat_rows, cpu::gather_rows, cpu::iota_rows, cpu::arg_max_rows, cpu::sort_rows, cpu::random_uniform_rows,
-        cpu::max_pool_rows, cpu::avg_pool_rows, cpu::softmax_rows, cpu::layer_norm_rows, cpu::batch_norm_rows})
-    for (const KernelTable::Row& row : family()) rows.push_back(row);
+  std::vector<KernelTable::Row> rows = cpu::family_rows();
   for (const KernelTable::Row& row : cpu::widened_rows()) rows.push_back(row);
   return rows;
 }

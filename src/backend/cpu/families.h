@@ -1,4 +1,5 @@
-// The kernel families of the cpu backend: each gives its rows of the table. One source file per family.
+// What the kernel families of the cpu backend share. A family is a source file with a function that gives its rows of
+// the table.
 #pragma once
 
 #include <vector>
@@ -7,30 +8,16 @@
 
 namespace lathe::cpu {
 
-std::vector<KernelTable::Row> arg_max_rows();
-std::vector<KernelTable::Row> avg_pool_rows();
-std::vector<KernelTable::Row> batch_norm_rows();
-std::vector<KernelTable::Row> concat_rows();
-std::vector<KernelTable::Row> conv2d_rows();
-std::vector<KernelTable::Row> gather_rows();
-std::vector<KernelTable::Row> iota_rows();
-std::vector<KernelTable::Row> layer_norm_rows();
-std::vector<KernelTable::Row> loop_rows();
-std::vector<KernelTable::Row> matmul_rows();
-std::vector<KernelTable::Row> max_pool_rows();
-std::vector<KernelTable::Row> pad_rows();
-std::vector<KernelTable::Row> random_uniform_rows();
-std::vector<KernelTable::Row> slice_rows();
-std::vector<KernelTable::Row> softmax_rows();
-std::vector<KernelTable::Row> sort_rows();
-std::vector<KernelTable::Row> transpose_rows();
+// The rows of all families; their list is in cpu_backend.cpp.
+std::vector<KernelTable::Row> family_rows();
 
 // For kernels that take every type.
 inline std::string accepts_all(const Site&) { return ""; }
-// For those of f32 and f64, and of the rest as it is: cpu_widened runs them on the 16-bit types.
+// For those of f32 and f64, and of the rest as it is; a row of one is kWidened.
 std::string accepts_wide(const Site&);
+constexpr bool kWidened = true;  // cpu_widened runs it on the 16-bit types
 
-// After the rows of all families, from which it takes kernels for f32.
+// After the rows of all families: for the ops that have a widened one.
 std::vector<KernelTable::Row> widened_rows();
 
 }  // namespace lathe::cpu

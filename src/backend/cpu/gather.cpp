@@ -67,7 +67,7 @@ std::unique_ptr<Kernel> bind_scatter_add(Device& device, const Site& site, const
 
 std::vector<KernelTable::Row> gather_rows() {
   return {{"gather", {"cpu_gather", accepts_all, nullptr, bind_gather}},
-          {"scatter_add", {"cpu_scatter_add", accepts_wide, nullptr, bind_scatter_add}}};
+          {"scatter_add", {"cpu_scatter_add", accepts_wide, nullptr, bind_scatter_add}, kWidened}};
 }
 
 }  // namespace lathe::cpu

@@ -120,8 +120,8 @@ std::unique_ptr<Kernel> bind_grad(Device& device, const Site& site, const Kernel
 }  // namespace
 
 std::vector<KernelTable::Row> layer_norm_rows() {
-  return {{"layer_norm", {"cpu_layer_norm", accepts_f32, nullptr, bind_forward}},
-          {"layer_norm_grad", {"cpu_layer_norm_grad", accepts_f32, workspace_grad, bind_grad}}};
+  return {{"layer_norm", {"cpu_layer_norm", accepts_f32, nullptr, bind_forward}, kWidened},
+          {"layer_norm_grad", {"cpu_layer_norm_grad", accepts_f32, workspace_grad, bind_grad}, kWidened}};
 }
 
 }  // namespace lathe::cpu

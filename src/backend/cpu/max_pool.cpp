@@ -1,4 +1,4 @@
-// max_pool, max_pool_grad, max_pool_pick: vectors run over channels. The position of a maximum is found anew from x
+// max_pool, max_pool_grad, max_pool_pick: vectors run over channels. The position of a maximum is recomputed from x
 // where it is needed; nothing is kept from the forward pass.
 #include "ops/max_pool.h"
 
@@ -266,9 +266,9 @@ std::unique_ptr<Kernel> bind_backward(Device& device, const Site& site, const Ke
 }  // namespace
 
 std::vector<KernelTable::Row> max_pool_rows() {
-  return {{"max_pool", {"cpu_max_pool", accepts_wide, nullptr, bind_forward}},
-          {"max_pool_grad", {"cpu_max_pool_grad", accepts_wide, nullptr, bind_backward}},
-          {"max_pool_pick", {"cpu_max_pool_pick", accepts_wide, nullptr, bind_pick}}};
+  return {{"max_pool", {"cpu_max_pool", accepts_wide, nullptr, bind_forward}, kWidened},
+          {"max_pool_grad", {"cpu_max_pool_grad", accepts_wide, nullptr, bind_backward}, kWidened},
+          {"max_pool_pick", {"cpu_max_pool_pick", accepts_wide, nullptr, bind_pick}, kWidened}};
 }
 
 }  // namespace lathe::cpu

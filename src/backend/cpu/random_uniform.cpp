@@ -67,7 +67,7 @@ std::unique_ptr<Kernel> bind_dropout(Device& device, const Site& site, const Ker
 
 std::vector<KernelTable::Row> random_uniform_rows() {
   return {{"random_uniform", {"cpu_philox", accepts_all, nullptr, bind_uniform}},
-          {"dropout", {"cpu_dropout", accepts_dropout, nullptr, bind_dropout}}};
+          {"dropout", {"cpu_dropout", accepts_dropout, nullptr, bind_dropout}, kWidened}};
 }
 
 }  // namespace lathe::cpu

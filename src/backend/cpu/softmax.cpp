@@ -158,12 +158,12 @@ std::unique_ptr<Kernel> bind_cross_entropy_grad(Device& device, const Site& site
 }  // namespace
 
 std::vector<KernelTable::Row> softmax_rows() {
-  return {{"softmax", {"cpu_softmax", accepts_f32, nullptr, bind_forward<false>}},
-          {"log_softmax", {"cpu_log_softmax", accepts_f32, nullptr, bind_forward<true>}},
-          {"softmax_grad", {"cpu_softmax_grad", accepts_f32, nullptr, bind_grad<false>}},
-          {"log_softmax_grad", {"cpu_log_softmax_grad", accepts_f32, nullptr, bind_grad<true>}},
-          {"cross_entropy", {"cpu_cross_entropy", accepts_f32, nullptr, bind_cross_entropy}},
-          {"cross_entropy_grad", {"cpu_cross_entropy_grad", accepts_f32, nullptr, bind_cross_entropy_grad}}};
+  return {{"softmax", {"cpu_softmax", accepts_f32, nullptr, bind_forward<false>}, kWidened},
+          {"log_softmax", {"cpu_log_softmax", accepts_f32, nullptr, bind_forward<true>}, kWidened},
+          {"softmax_grad", {"cpu_softmax_grad", accepts_f32, nullptr, bind_grad<false>}, kWidened},
+          {"log_softmax_grad", {"cpu_log_softmax_grad", accepts_f32, nullptr, bind_grad<true>}, kWidened},
+          {"cross_entropy", {"cpu_cross_entropy", accepts_f32, nullptr, bind_cross_entropy}, kWidened},
+          {"cross_entropy_grad", {"cpu_cross_entropy_grad", accepts_f32, nullptr, bind_cross_entropy_grad}, kWidened}};
 }
 
 }  // namespace lathe::cpu

@@ -1,4 +1,4 @@
-// KernelCall: one launch of a kernel text in the common dialect, told without any device API; the opencl and cuda
+// KernelCall: one launch of a kernel text in the common dialect, described without any device API; the opencl and cuda
 // backends turn it into bound arguments.
 #pragma once
 

@@ -86,8 +86,8 @@ std::vector<KernelCall> calls_of_products(const Site& s, const ProductTiles& til
 }
 
 template <std::vector<Product> (*products)(const Site&)>
-NodeKind product_kind(std::string_view name) {
-  return {name, check_wide_types, product_bytes<products>, calls_of_products<products>};
+NodeKind product_kind(std::string_view name, std::string_view op) {
+  return {name, check_wide_types, product_bytes<products>, calls_of_products<products>, {}, {op}};
 }
 
 std::string accepts_chain(const Site& s) {
@@ -190,18 +190,34 @@ std::vector<KernelCall> calls_of_widened_chain(const Site& s, const ProductTiles
 
 const std::array<NodeKind, kNodeKinds>& node_kinds() {
   static const std::array<NodeKind, kNodeKinds> kinds{{
-      {"loop", accepts_loop, loop_bytes, calls_of_loop},
-      product_kind<matmul_products>("matmul"),
-      product_kind<conv_products<ConvPass::forward>>("conv"),
-      product_kind<conv_products<ConvPass::dx>>("conv_dx"),
-      product_kind<conv_products<ConvPass::dw>>("conv_dw"),
-      {"product_chain", accepts_chain, chain_bytes, calls_of_chain},
-      {"pool", check_wide_types, nullptr, calls_of_pool},
-      {"index", accepts_index, nullptr, calls_of_index},
-      {"copy", check_types, nullptr, calls_of_copy},
-      {"attention", accepts_attention, nullptr, calls_of_attention},
+      // And every row of the elementwise table.
+      {"loop",
+       accepts_loop,
+       loop_bytes,
+       calls_of_loop,
+       {"cast", "broadcast", "full", "reduce_sum", "reduce_max", "fused"}},
+      product_kind<matmul_products>("matmul", "matmul"),
+      product_kind<conv_products<ConvPass::forward>>("conv", "conv2d"),
+      product_kind<conv_products<ConvPass::dx>>("conv_dx", "conv2d_dx"),
+      product_kind<conv_products<ConvPass::dw>>("conv_dw", "conv2d_dw"),
+      {"product_chain", accepts_chain, chain_bytes, calls_of_chain, {"fused"}},
+      {"pool",
+       check_wide_types,
+       nullptr,
+       calls_of_pool,
+       {},
+       {"max_pool", "max_pool_grad", "max_pool_pick", "avg_pool", "avg_pool_grad"}},
+      {"index",
+       accepts_index,
+       nullptr,
+       calls_of_index,
+       {"iota", "gather", "random_uniform"},
+       {"arg_max", "scatter_add"}},
+      {"copy", check_types, nullptr, calls_of_copy, {"transpose", "slice", "pad", "concat", "reshape"}},
+      {"attention", accepts_attention, nullptr, calls_of_attention, {}, {"attention", "attention_grad"}},
+      // Of the wide_ops of the others.
       {"widened", accepts_widened, widened_bytes, calls_of_widened},
-      {"widened_chain", accepts_widened_chain, widened_chain_bytes, calls_of_widened_chain},
+      {"widened_chain", accepts_widened_chain, widened_chain_bytes, calls_of_widened_chain, {"fused"}},
   }};
   return kinds;
 }
@@ -214,24 +230,14 @@ std::vector<std::string> node_kernel_names(std::string_view backend) {
 
 std::vector<NodeRow> node_rows() {
   std::vector<NodeRow> rows;
-  const auto add = [&](std::string_view kind, std::initializer_list<const char*> ops) {
-    const auto at = std::ranges::find(node_kinds(), kind, &NodeKind::name) - node_kinds().begin();
-    for (const char* op : ops) rows.push_back({op, static_cast<size_t>(at)});
-  };
   for (const OpDef* op : elementwise_ops()) rows.push_back({op->name(), 0});
-  add("loop", {"cast", "broadcast", "full", "reduce_sum", "reduce_max", "fused"});
-  add("product_chain", {"fused"});
-  add("matmul", {"matmul"});
-  add("conv", {"conv2d"});
-  add("conv_dx", {"conv2d_dx"});
-  add("conv_dw", {"conv2d_dw"});
-  add("attention", {"attention", "attention_grad"});
-  add("pool", {"max_pool", "max_pool_grad", "max_pool_pick", "avg_pool", "avg_pool_grad"});
-  add("index", {"iota", "gather", "arg_max", "random_uniform", "scatter_add"});
-  add("widened", {"matmul", "conv2d", "conv2d_dx", "conv2d_dw", "attention", "attention_grad", "max_pool",
-                  "max_pool_grad", "max_pool_pick", "avg_pool", "avg_pool_grad", "arg_max", "scatter_add"});
-  add("widened_chain", {"fused"});
-  add("copy", {"transpose", "slice", "pad", "concat", "reshape"});
+  for (size_t kind = 0; kind < kNodeKinds; ++kind)
+    for (const auto* ops : {&node_kinds()[kind].ops, &node_kinds()[kind].wide_ops})
+      for (const std::string_view op : *ops) rows.push_back({op, kind});
+  const auto widened =
+      static_cast<size_t>(std::ranges::find(node_kinds(), "widened", &NodeKind::name) - node_kinds().begin());
+  for (const NodeKind& kind : node_kinds())
+    for (const std::string_view op : kind.wide_ops) rows.push_back({op, widened});
   return rows;
 }
 

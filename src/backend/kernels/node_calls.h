@@ -17,9 +17,11 @@ struct NodeKind {
   std::string (*accepts)(const Site&);  // "" or the reason
   int64_t (*workspace)(const Site&);    // bytes; null: none
   std::vector<KernelCall> (*calls)(const Site&, const ProductTiles&);
+  std::vector<std::string_view> ops{};       // that it computes
+  std::vector<std::string_view> wide_ops{};  // the same of f32, and of the 16-bit floats as "widened"
 };
 constexpr size_t kNodeKinds = 12;
-const std::array<NodeKind, kNodeKinds>& node_kinds();
+const std::array<NodeKind, kNodeKinds>& node_kinds();  // for one op the first is preferred
 
 struct NodeRow {
   std::string_view op;

@@ -117,7 +117,7 @@ class ProductText {
              v.delta_y, v.delta_x});
   }
 
-  // Returns what tells this epilogue's text from others.
+  // Returns what distinguishes this epilogue's text from others.
   std::string epilogue(const ProductEpilogue& e) {
     std::string params, body = "{ const long e_row = batch * e_rows + (R), e_col = batch * e_cols + (J); ";
     for (size_t i = 0; i < e.reads.size(); ++i) {

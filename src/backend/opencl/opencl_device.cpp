@@ -276,7 +276,7 @@ void OpenClDevice::write_trace() const {
       before = ",\n";
     }
   } catch (const Error&) {
-    // A lost device tells no times.
+    // A lost device reports no times.
   }
   std::fputs("\n]\n", file);
   std::fclose(file);

@@ -280,7 +280,7 @@ TEST(BinaryCache, FolderFollowsTheEnvironment) {
   unsetenv("XDG_CACHE_HOME");
 }
 
-// Many ranks start at once: whoever reads sees a whole entry or none.
+// Many ranks start at once: each reader sees a whole entry or none.
 TEST(BinaryCache, ManyWritersOneKey) {
   CacheFolder folder;
   const BinaryCache cache(folder.path());

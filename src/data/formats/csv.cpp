@@ -81,16 +81,20 @@ struct NumberOrder {
   }
 };
 
-// What the training rows tell of the table.
+// What is learned of the table from the training rows.
 class Schema {
  public:
   Schema(const CsvConfig& c, std::string_view text) : c_(c) {
     bool first = true;
     int64_t row = 0;
     Moments targets;
+    std::map<std::string, int64_t> tested;  // labels of test rows, with the first line of each
     for_each_row(text, c.path, [&](int64_t line, std::span<const std::string_view> cells) {
       if (std::exchange(first, false) && start(line, cells)) return;
-      if (c_.test_path.empty() && row++ % kTestEvery == kTestEvery - 1) return;
+      if (c_.test_path.empty() && row++ % kTestEvery == kTestEvery - 1) {
+        if (!c_.values) tested.emplace(cells[label_], line);
+        return;
+      }
       if (rows_++ == 0) choose_kinds(line, cells);
       for (size_t i = 0; i < columns_.size(); ++i) learn(columns_[i], line, cells[i]);
       if (!c_.values) return;
@@ -103,6 +107,7 @@ class Schema {
       units_.mean = targets.mean();
       units_.scale = targets.deviation();
     }
+    check_tested(tested);
     int64_t next = 0;
     for (auto& [name, index] : labels_) index = next++;
     if (!c_.values && c_.classes > 0 && next != c_.classes)
@@ -145,7 +150,7 @@ class Schema {
   int64_t features() const { return features_; }
   Shape shape() const { return c_.row > 0 ? Shape{features_ / c_.row, c_.row, 1} : Shape{1, features_, 1}; }
   int64_t classes() const { return c_.values ? 1 : static_cast<int64_t>(labels_.size()); }
-  TargetUnits units() const { return units_; }
+  LabelUnits units() const { return units_; }
   TensorType target() const { return c_.values ? TensorType{DType::f32, {1}} : TensorType{DType::i32, {}}; }
 
   // Rows of a split, in the order of the file: f(line, cells).
@@ -229,7 +234,7 @@ class Schema {
     return places;
   }
 
-  float target_of(const std::string& name, int64_t line, std::span<const std::string_view> cells) const {
+  float value_of(const std::string& name, int64_t line, std::span<const std::string_view> cells) const {
     return standard(columns_[label_], name, line, cells[label_], units_.mean, units_.scale);
   }
 
@@ -241,6 +246,17 @@ class Schema {
   }
 
  private:
+  // A class that no training row has cannot be learned; of several the first one in the file is named.
+  void check_tested(const std::map<std::string, int64_t>& tested) const {
+    const std::pair<const std::string, int64_t>* first = nullptr;
+    for (const auto& label : tested)
+      if (!labels_.contains(label.first) && (!first || label.second < first->second)) first = &label;
+    LATHE_USER_CHECK(!first,
+                     "{}:{}: column {}: expected a label that the training rows have, got {}; every fifth row is a "
+                     "test row: shuffle the rows, or set data.test_path",
+                     c_.path, first->second, columns_[label_].name, shown_cell(first->first));
+  }
+
   void check_row() const {
     if (c_.row > 0 && features_ % c_.row != 0)
       throw Misfit({"data.row"},
@@ -373,7 +389,7 @@ class Schema {
   size_t label_ = 0;
   int64_t rows_ = 0, features_ = 0, first_line_ = 1;
   std::map<std::string, int64_t, NumberOrder> labels_;
-  TargetUnits units_;
+  LabelUnits units_;
 };
 
 class CsvSource final : public Source {
@@ -387,12 +403,12 @@ class CsvSource final : public Source {
     // At most 64 features come from two bytes of the file.
     features_.resize(static_cast<size_t>(checked_mul(rows, s.features(), name)));
     float* to = features_.data();
-    (c.values ? targets_.reserve(static_cast<size_t>(rows)) : labels_.reserve(static_cast<size_t>(rows)));
+    (c.values ? values_.reserve(static_cast<size_t>(rows)) : labels_.reserve(static_cast<size_t>(rows)));
     s.for_rows(text, name, split, [&](int64_t line, std::span<const std::string_view> cells) {
       s.fill(name, line, cells, to);
       to += width;
       if (c.values)
-        targets_.push_back(s.target_of(name, line, cells));
+        values_.push_back(s.value_of(name, line, cells));
       else
         labels_.push_back(s.label_of(name, line, cells));
     });
@@ -409,24 +425,24 @@ class CsvSource final : public Source {
     const size_t width = fields[0].size() / sizeof(float);
     std::memcpy(fields[0].data(), features_.data() + static_cast<size_t>(index) * width, fields[0].size());
     if (labels_.empty())
-      std::memcpy(fields[1].data(), &targets_[static_cast<size_t>(index)], sizeof(float));
+      std::memcpy(fields[1].data(), &values_[static_cast<size_t>(index)], sizeof(float));
     else
       std::memcpy(fields[1].data(), &labels_[static_cast<size_t>(index)], sizeof(int32_t));
   }
   int64_t classes() const override { return classes_; }
   std::string description() const override { return description_; }
   int64_t resident_bytes() const override {
-    return static_cast<int64_t>(4 * (features_.size() + labels_.size() + targets_.size()));
+    return static_cast<int64_t>(4 * (features_.size() + labels_.size() + values_.size()));
   }
-  TargetUnits target_units() const override { return units_; }
+  LabelUnits label_units() const override { return units_; }
   std::optional<int32_t> label(int64_t index) const override {
     return labels_.empty() ? std::optional<int32_t>() : labels_[static_cast<size_t>(index)];
   }
 
  private:
   int64_t classes_, size_ = 0;
-  TargetUnits units_;
-  std::vector<float> features_, targets_;
+  LabelUnits units_;
+  std::vector<float> features_, values_;
   std::vector<int32_t> labels_;
   Field fields_[2];
   std::string description_;

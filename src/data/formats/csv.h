@@ -1,6 +1,7 @@
-// Tables as text: comma, semicolon or tab between the cells (the first line tells), with or without a header, cells in
-// double quotes where wanted. One column is what is to be predicted, the others are features: numbers, or words, of
-// which each becomes a feature that is 0 or 1. What the features look like is learned from the training rows alone.
+// Tables as text: comma, semicolon or tab between the cells (detected from the first line), with or without a header,
+// cells in double quotes where wanted. One column is what is to be predicted, the others are features: numbers, or
+// words, of which each becomes a feature that is 0 or 1. What the features look like is learned from the training rows
+// alone.
 #pragma once
 
 #include <memory>
@@ -32,7 +33,7 @@ struct CsvColumn {
   friend bool operator==(const CsvColumn&, const CsvColumn&) = default;
 };
 
-// What the training rows told of a table: with the config, all that other rows are read with.
+// What was learned of a table from the training rows: with the config, all that other rows are read with.
 struct CsvSchema {
   bool header = false;                   // the first line has names
   int64_t first_line = 1;                // of the training rows, for errors
@@ -44,11 +45,11 @@ inline constexpr size_t kMaxCsvWords = 64;  // different ones in a column of fea
 inline constexpr size_t kMaxCsvLabels = 65536;
 
 // Fields "features" f32[...], and "label" i32[] (classes in the order of their numbers, or of their names), or "target"
-// f32[1], standardised always: target_units() tells how. UserError with file:line and the column for all that is wrong
+// f32[1], standardised always: see label_units(). UserError with file:line and the column for all that is wrong
 // in a file; Misfit where the recipe is.
 // `learned` gets the schema.
 std::unique_ptr<Source> load_csv(const CsvConfig&, Split, CsvSchema* learned = nullptr);
-SourceInfo describe_csv(const CsvConfig&, Split);  // reads the file as well: nothing less tells the number of rows
+SourceInfo describe_csv(const CsvConfig&, Split);  // reads the file as well: the number of rows needs it
 
 CsvSchema learn_csv(const CsvConfig&);  // from the training rows
 

@@ -22,7 +22,7 @@ class RowReader {
   RowReader(std::string_view text, const std::string& name)
       : text_(text), name_(name), delimiter_(delimiter_of(text)) {}
 
-  // False at the end. Rows without any character are passed over.
+  // False at the end. Rows without any character are skipped.
   bool next() {
     for (;;) {
       if (at_ >= text_.size()) return false;

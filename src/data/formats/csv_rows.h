@@ -1,5 +1,5 @@
-// The rows of a table as text: comma, semicolon or tab between the cells (the first line tells), cells in double quotes
-// where wanted.
+// The rows of a table as text: comma, semicolon or tab between the cells (detected from the first line), cells in
+// double quotes where wanted.
 #pragma once
 
 #include <cstdint>

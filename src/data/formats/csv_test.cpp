@@ -91,18 +91,18 @@ TEST_F(Csv, NumbersAndWordsBecomeStandardFeatures) {
   }
   EXPECT_NEAR(sum, 0, 1e-5);
   EXPECT_NEAR(squares, 8, 1e-4);
-  EXPECT_NEAR(train->target_units().mean, 140, 1e-9);
-  EXPECT_NEAR(train->target_units().scale, 10 * std::sqrt(7.5), 1e-9);
+  EXPECT_NEAR(train->label_units().mean, 140, 1e-9);
+  EXPECT_NEAR(train->label_units().scale, 10 * std::sqrt(7.5), 1e-9);
   float target = 0;
   const auto last = features(*test, 1, &target);
   EXPECT_NEAR(last[0], 5 / std::sqrt(7.5), 1e-6);
   EXPECT_EQ(last[1], 0);  // "even" comes first
   EXPECT_EQ(last[2], 1);
-  EXPECT_NEAR(target * train->target_units().scale + train->target_units().mean, 190, 1e-4);
+  EXPECT_NEAR(target * train->label_units().scale + train->label_units().mean, 190, 1e-4);
   const SourceInfo info = describe_csv(c, Split::test);
   EXPECT_EQ(info.size, 2);
   EXPECT_EQ(info.resident_bytes, test->resident_bytes());
-  EXPECT_EQ(info.target, test->fields()[1].type);
+  EXPECT_EQ(info.label, test->fields()[1].type);
 }
 
 TEST_F(Csv, LabelsAreNumberedByTheirSizeAndTestRowsHaveTheirFile) {
@@ -148,8 +148,8 @@ TEST_F(Csv, ColumnsOfAnyScaleAreStandardised) {
     EXPECT_NEAR(sum[k] / kRows, 0, 1e-6) << k;
     EXPECT_NEAR(squares[k] / kRows, 1, 1e-5) << k;
   }
-  EXPECT_NEAR(train->target_units().mean, 102e-9, 1e-15);
-  EXPECT_NEAR(train->target_units().scale, std::sqrt(2.0) * 1e-9, 1e-15);
+  EXPECT_NEAR(train->label_units().mean, 102e-9, 1e-15);
+  EXPECT_NEAR(train->label_units().scale, std::sqrt(2.0) * 1e-9, 1e-15);
   EXPECT_EQ(learn_csv(c).columns[2].scale, 1);
   EXPECT_EQ(error_of(c, Split::test), "");
   file("far,small,same,y\n1,1e38,0,0\n", "t.csv");
@@ -287,8 +287,25 @@ TEST_F(Csv, NewRowsThatDoNotFitAreRefused) {
 }
 
 TEST_F(Csv, LabelsAreInTheOrderOfTheClasses) {
-  const CsvConfig c{.path = file("a,kind\n1,pear\n2,apple\n3,10\n4,9\n5,unseen\n")};
+  const CsvConfig c{.path = file("a,kind\n1,pear\n2,apple\n3,10\n4,9\n5,pear\n")};
   EXPECT_EQ(learn_csv(c).labels, (std::vector<std::string>{"9", "10", "apple", "pear"}));
+}
+
+// Every fifth row is a test row: labels in a cycle of five leave one of them to the test rows alone.
+TEST_F(Csv, AClassOfTestRowsAloneIsNamed) {
+  std::string text = "a,label\n", rows;
+  for (int i = 0; i < 200; ++i) rows += std::to_string(i) + "," + "pqrst"[i % 5] + "\n";
+  const std::string path = file(text + rows, "cyc.csv");
+  for (const int64_t classes : {0, 4, 5})
+    for (const Split split : {Split::train, Split::test}) {
+      const std::string error = error_of({.path = path, .classes = classes}, split);
+      EXPECT_NE(error.find(path + ":6: column label: expected a label that the training rows have, got \"t\"; every "
+                                  "fifth row is a test row: shuffle the rows, or set data.test_path"),
+                error.npos)
+          << error;
+    }
+  const CsvConfig apart{.path = path, .test_path = file(text + "1,t\n", "t.csv"), .classes = 5};
+  EXPECT_EQ(load_csv(apart, Split::test)->classes(), 5);
 }
 
 }  // namespace

@@ -188,7 +188,7 @@ std::unique_ptr<Source> load_pair(const std::string& images_path, const std::str
   return std::make_unique<IdxSource>(std::move(images), std::move(labels), classes, images_path);
 }
 
-// The header of a file, from its first bytes where they show it. Of a compressed file the length is taken on trust.
+// The header of a file, from its first bytes where they show it. Of a compressed file the length is not verified.
 Header read_header(const std::string& path, const std::string& hint) {
   const FileStart start = read_start(path, 2 * kProbeBytes, hint);
   if (!is_gzip(start.bytes)) {

@@ -29,7 +29,7 @@ NpyArray parse_npy(std::vector<std::byte> content, const std::string& name);
 struct NpyConfig {
   std::string path = {};  // an .npz file, or a folder of .npy files: x_train, y_train, x_test, y_test; or x and y, of
                           // whose samples every fifth is a test sample
-  Target target = Target::label;
+  LabelKind label = LabelKind::class_index;
   int64_t classes = 0;      // labels must be below; 0: the largest and one
   int64_t row = 0;          // x [N, F]: a sample is [F / row, row, 1]; 0: [1, F, 1]
   bool standardize = true;  // numbers that are no pixels get mean 0 and deviation 1 as on the training samples
@@ -45,7 +45,7 @@ struct NpyScaling {
 
 // Fields by the arrays: x u8 [N, H, W] or [N, H, W, C] are images; other x are numbers, f32 [...], [T, W, 1] for
 // [N, T, W]; tokens are i32[T]. y: whole numbers [N] are labels, i32[]; for values f32[k] of [N] or [N, k],
-// standardised; for masks u8[H, W]. Target::image needs no y.
+// standardised; for masks u8[H, W]. LabelKind::image needs no y.
 // `learned` gets the scaling.
 std::unique_ptr<Source> load_npy(const NpyConfig&, Split, NpyScaling* learned = nullptr);
 SourceInfo describe_npy(const NpyConfig&, Split);  // reads the arrays as well

@@ -122,7 +122,7 @@ class NpySource final : public Source {
                                                           : scaling_of(c, x, every);
       read_samples(c, x, scaling_);
     }
-    if (c.target == Target::image) {
+    if (c.label == LabelKind::image) {
       classes_ = 1;
       fields_[1] = {"label", {DType::i32, {}}};
       y_.assign(static_cast<size_t>(choice_.count) * sizeof(int32_t), std::byte{0});
@@ -132,7 +132,7 @@ class NpySource final : public Source {
     LATHE_USER_CHECK(y.array.shape.ndim() >= 1 && y.array.shape[0] == choice_.all,
                      "{}: expected {} along the first dimension, one for each sample, got {}", y.name, choice_.all,
                      to_string(y.array.shape));
-    if (c.target == Target::value) {
+    if (c.label == LabelKind::value) {
       std::optional<Named> train;
       if (split == Split::test && !every) train = arrays.get(part("y", Split::train));
       read_values(y, train ? train->array : y.array, every);
@@ -165,7 +165,7 @@ class NpySource final : public Source {
   int64_t classes() const override { return classes_; }
   std::string description() const override { return description_; }
   int64_t resident_bytes() const override { return static_cast<int64_t>(x_.size() + y_.size()); }
-  TargetUnits target_units() const override { return units_; }
+  LabelUnits label_units() const override { return units_; }
   std::optional<int32_t> label(int64_t index) const override {
     if (fields_[1].type != TensorType{DType::i32, {}}) return {};
     int32_t found = 0;
@@ -262,7 +262,7 @@ class NpySource final : public Source {
 
   void read_classes(const NpyConfig& c, const Named& y) {
     const Shape& s = y.array.shape;
-    const bool mask = c.target == Target::mask;
+    const bool mask = c.label == LabelKind::mask;
     const Shape& sample = fields_[0].type.shape;
     const bool fits =
         mask ? s.ndim() == 3 && sample.ndim() == 3 && s[1] == sample[0] && s[2] == sample[1] : s.numel() == s[0];
@@ -293,7 +293,7 @@ class NpySource final : public Source {
   Choice choice_;
   NpyScaling scaling_;
   int64_t classes_ = 1;
-  TargetUnits units_;
+  LabelUnits units_;
   std::vector<std::byte> x_, y_;
   Field fields_[2];
   std::string description_;

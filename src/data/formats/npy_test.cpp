@@ -200,7 +200,7 @@ TEST_F(Npy, AnArchiveHasImagesAndLabels) {
   EXPECT_EQ(label, 0);
   EXPECT_THROW(load_npy({.path = path, .classes = 3}, Split::test), Misfit);
   EXPECT_EQ(load_npy({.path = path, .classes = 4}, Split::test)->classes(), 4);
-  EXPECT_THROW(load_npy({.path = path, .target = Target::mask, .classes = 4}, Split::train), UserError);
+  EXPECT_THROW(load_npy({.path = path, .label = LabelKind::mask, .classes = 4}, Split::train), UserError);
 }
 
 TEST_F(Npy, AFolderHasNumbersValuesAndTokens) {
@@ -213,7 +213,7 @@ TEST_F(Npy, AFolderHasNumbersValuesAndTokens) {
                    }()),
        "x.npy");
   file(npy<float>("<f4", "(10,)", {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}), "y.npy");
-  const NpyConfig c{.path = folder_.native(), .target = Target::value, .row = 2};
+  const NpyConfig c{.path = folder_.native(), .label = LabelKind::value, .row = 2};
   const auto train = load_npy(c, Split::train), test = load_npy(c, Split::test);
   EXPECT_EQ(train->size(), 8);
   EXPECT_EQ(test->size(), 2);
@@ -224,7 +224,7 @@ TEST_F(Npy, AFolderHasNumbersValuesAndTokens) {
   // Row 9; the training rows 0 1 2 3 5 6 7 8 have mean 4 and variance 7.5.
   for (const float v : x) EXPECT_NEAR(v, 5 / std::sqrt(7.5), 1e-5);
   EXPECT_NEAR(y, 5 / std::sqrt(7.5), 1e-5);
-  EXPECT_NEAR(test->target_units().mean, 4, 1e-9);
+  EXPECT_NEAR(test->label_units().mean, 4, 1e-9);
   train->read(4, spans);
   EXPECT_NEAR(x[0], 1 / std::sqrt(7.5), 1e-5) << "the fifth training row is row 5";
 
@@ -252,7 +252,7 @@ TEST_F(Npy, NumbersOfAnyScaleAreStandardised) {
   }
   file(npy<double>("<f8", "(10, 3)", x), "x.npy");
   file(npy<double>("<f8", "(10,)", y), "y.npy");
-  const auto test = load_npy({.path = folder_.native(), .target = Target::value}, Split::test);
+  const auto test = load_npy({.path = folder_.native(), .label = LabelKind::value}, Split::test);
   float row[3], target = 0;
   const std::span<std::byte> spans[] = {std::as_writable_bytes(std::span(row)),
                                         std::as_writable_bytes(std::span(&target, 1))};
@@ -262,7 +262,7 @@ TEST_F(Npy, NumbersOfAnyScaleAreStandardised) {
   EXPECT_NEAR(row[1], 5 / std::sqrt(7.5), 1e-5);
   EXPECT_EQ(row[2], 0);
   EXPECT_NEAR(target, 5 / std::sqrt(7.5), 1e-5);
-  EXPECT_NEAR(test->target_units().scale, 1e-7 * std::sqrt(7.5), 1e-13);
+  EXPECT_NEAR(test->label_units().scale, 1e-7 * std::sqrt(7.5), 1e-13);
 }
 
 TEST_F(Npy, ColumnsToPredictAreStandardisedOneByOne) {
@@ -271,7 +271,7 @@ TEST_F(Npy, ColumnsToPredictAreStandardisedOneByOne) {
   for (size_t i = 0; i < 10; ++i)
     y[2 * i] = 1e6 * static_cast<double>(i), y[2 * i + 1] = 0.3 - 1e-2 * static_cast<double>(i);
   file(npy<double>("<f8", "(10, 2)", y), "y.npy");
-  const NpyConfig c{.path = folder_.native(), .target = Target::value};
+  const NpyConfig c{.path = folder_.native(), .label = LabelKind::value};
   const auto test = load_npy(c, Split::test);
   EXPECT_EQ(test->fields()[1].type, (TensorType{DType::f32, {2}}));
   float x = 0, target[2];
@@ -281,7 +281,7 @@ TEST_F(Npy, ColumnsToPredictAreStandardisedOneByOne) {
   // Row 9; of the training rows 0 1 2 3 5 6 7 8 the mean is 4 and the variance 7.5.
   EXPECT_NEAR(target[0], 5 / std::sqrt(7.5), 1e-5);
   EXPECT_NEAR(target[1], -5 / std::sqrt(7.5), 1e-5);
-  const TargetUnits u = test->target_units();
+  const LabelUnits u = test->label_units();
   EXPECT_NEAR(u.mean_of(0), 4e6, 1e-3);
   EXPECT_NEAR(u.mean_of(1), 0.26, 1e-9);
   EXPECT_NEAR(u.scale_of(0), 1e6 * std::sqrt(7.5), 1e-3);

@@ -216,10 +216,10 @@ Listing list_folder(const PngConfig& c, Split split) {
     ++all.classes;
   }
   // Files without folders will do where nobody asks for classes.
-  if (c.target != Target::label && all.classes == 0) collect(root, 0, kMaxDepth, all.files);
+  if (c.label != LabelKind::class_index && all.classes == 0) collect(root, 0, kMaxDepth, all.files);
   LATHE_USER_CHECK(!all.files.empty(), "no images (.png) in {}{}", root,
-                   c.target == Target::label ? "/CLASS, a folder for each class" : "");
-  if (c.target == Target::label && c.classes > 0 && c.classes != all.classes)
+                   c.label == LabelKind::class_index ? "/CLASS, a folder for each class" : "");
+  if (c.label == LabelKind::class_index && c.classes > 0 && c.classes != all.classes)
     throw Misfit({"data.classes"},
                  fmt::format("expected {}, the number of folders in {}, got {}", all.classes, root, c.classes));
   const CounterRng rng(0, kFileStream, 0, 0);
@@ -245,11 +245,11 @@ Listing list_folder(const PngConfig& c, Split split) {
   return out;
 }
 
-TensorType png_target(const PngConfig& c) {
-  return c.target == Target::mask ? TensorType{DType::u8, {c.shape[0], c.shape[1]}} : TensorType{DType::i32, {}};
+TensorType png_label(const PngConfig& c) {
+  return c.label == LabelKind::mask ? TensorType{DType::u8, {c.shape[0], c.shape[1]}} : TensorType{DType::i32, {}};
 }
 
-int64_t png_classes(const PngConfig& c, const Listing& l) { return c.target == Target::mask ? 2 : l.classes; }
+int64_t png_classes(const PngConfig& c, const Listing& l) { return c.label == LabelKind::mask ? 2 : l.classes; }
 
 // Red, green, blue and opacity of each pixel; labels as bytes would not do for thousands of classes.
 int64_t png_resident(const PngConfig& c, size_t files) {
@@ -281,7 +281,7 @@ class PngFolder final : public Source {
     for (const PngFile& f : listing.files) labels_.push_back(f.label);
     decode_all(listing.files, static_cast<size_t>(4 * pixels));
     fields_[0] = {"image", {DType::u8, c.shape}};
-    fields_[1] = {c.target == Target::mask ? "mask" : "label", png_target(c)};
+    fields_[1] = {c.label == LabelKind::mask ? "mask" : "label", png_label(c)};
     description_ = fmt::format("{} {} images as {} from {}{}", labels_.size(), to_string(split), to_string(c.shape),
                                c.folder, listing.left_out > 0 ? fmt::format(" ({} too large)", listing.left_out) : "");
   }
@@ -293,7 +293,7 @@ class PngFolder final : public Source {
     const int64_t pixels = c_.shape[0] * c_.shape[1];
     const uint8_t* from = rgba_.data() + index * pixels * 4;
     auto* image = reinterpret_cast<uint8_t*>(fields[0].data());
-    if (c_.target == Target::mask) {
+    if (c_.label == LabelKind::mask) {
       read_mask(index, from, image, reinterpret_cast<uint8_t*>(fields[1].data()));
       return;
     }
@@ -304,7 +304,7 @@ class PngFolder final : public Source {
   std::string description() const override { return description_; }
   int64_t resident_bytes() const override { return static_cast<int64_t>(rgba_.size() + 4 * labels_.size()); }
   std::optional<int32_t> label(int64_t index) const override {
-    return c_.target == Target::mask ? std::optional<int32_t>() : labels_[static_cast<size_t>(index)];
+    return c_.label == LabelKind::mask ? std::optional<int32_t>() : labels_[static_cast<size_t>(index)];
   }
 
  private:
@@ -474,7 +474,7 @@ SourceInfo describe_png_folder(const PngConfig& c, Split split) {
           png_classes(c, l),
           static_cast<int64_t>(l.files.size()),
           png_resident(c, l.files.size()),
-          png_target(c)};
+          png_label(c)};
 }
 
 }  // namespace lathe::data

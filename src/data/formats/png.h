@@ -15,7 +15,7 @@ namespace lathe::data {
 struct PngConfig {
   std::string folder = {};  // with train/ and test/, or with the classes, of whose files every fifth is a test sample
   Shape shape{64, 64, 3};   // height, width, channels: 1 (grey) or 3
-  Target target = Target::label;
+  LabelKind label = LabelKind::class_index;
   int64_t classes = 0;           // folders that there must be, for labels; 0: any number
   int64_t max_pixels = 1 << 24;  // larger images are left out
   int64_t limit = 0;             // read the first so many; 0: all

@@ -152,26 +152,27 @@ TEST_F(Png, FoldersAreClasses) {
 }
 
 TEST_F(Png, AFolderWithoutImagesIsRefused) {
-  const auto refusal = [&](Target target) {
+  const auto refusal = [&](LabelKind target) {
     try {
-      load_png_folder({.folder = folder_.native(), .shape = {2, 2, 3}, .target = target, .classes = 2}, Split::train);
+      load_png_folder({.folder = folder_.native(), .shape = {2, 2, 3}, .label = target, .classes = 2}, Split::train);
     } catch (const UserError& e) {
       return std::string(e.what());
     }
     return std::string();
   };
   std::filesystem::create_directories(folder_);
-  EXPECT_EQ(refusal(Target::label), "no images (.png) in " + folder_.native() + "/CLASS, a folder for each class");
-  EXPECT_EQ(refusal(Target::mask), "no images (.png) in " + folder_.native());
+  EXPECT_EQ(refusal(LabelKind::class_index),
+            "no images (.png) in " + folder_.native() + "/CLASS, a folder for each class");
+  EXPECT_EQ(refusal(LabelKind::mask), "no images (.png) in " + folder_.native());
   std::filesystem::create_directories(folder_ / "a");
-  EXPECT_EQ(refusal(Target::mask), "no images (.png) in " + folder_.native());
+  EXPECT_EQ(refusal(LabelKind::mask), "no images (.png) in " + folder_.native());
 }
 
 TEST_F(Png, MasksAreWhereTheImageIsOpaque) {
   std::vector<uint8_t> pixels = filled(16, {10, 20, 30, 255});
   for (size_t i = 0; i < 8; ++i) pixels[4 * i + 3] = 0;  // the upper half
   for (int i = 0; i < 5; ++i) save("x/" + std::to_string(i) + ".png", encode(pixels, 4, 4));
-  const PngConfig c{.folder = folder_.native(), .shape = {4, 4, 3}, .target = Target::mask};
+  const PngConfig c{.folder = folder_.native(), .shape = {4, 4, 3}, .label = LabelKind::mask};
   const auto source = load_png_folder(c, Split::train);
   EXPECT_EQ(source->classes(), 2);
   std::byte image[48], mask[16];

@@ -21,7 +21,7 @@ class HeaderReader {
   HeaderReader(std::string_view text, const std::string& name) : text_(text), name_(name) {}
 
   // A number after white space and comments, at most `max`, and with at least one more byte after it: at the end of the
-  // text nobody knows whether the number goes on.
+  // text nobody knows whether the number continues.
   int64_t number(std::string_view what, int64_t max) {
     const size_t start = at_;
     while (at_ < text_.size() && (is_space(text_[at_]) || text_[at_] == '#')) {

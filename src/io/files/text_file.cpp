@@ -48,12 +48,20 @@ void replace_text(Fs& fs, const std::string& path, const std::string& text) {
     out.close();
     return;
   }
+  if (const std::string folder = parent_path(file); !info_behind(fs, folder))
+    throw UserError(fmt::format("cannot create {}: there is no folder {}", path, folder), Exit::cannot_create);
   const std::string beside = name_beside(fs, file);
-  FileWriter w(fs, beside);
   try {
+    FileWriter w(fs, beside);
     w.write(text);
     w.finish();
     rename_path(fs, beside, file);
+  } catch (const UserError& e) {
+    fs.remove_file(beside);
+    // Nobody knows the name beside it.
+    std::string message = e.what();
+    if (const size_t at = message.find(beside); at != message.npos) message.replace(at, beside.size(), path);
+    throw UserError(message, e.exit_code());
   } catch (...) {
     fs.remove_file(beside);
     throw;

@@ -89,10 +89,22 @@ TEST(TextFile, ErrorsLeaveTheOldTextAndNothingElse) {
     put_file(dir / "a", "old");
     PosixFs posix;
     FaultFs fs(posix, [&](std::string_view call, int64_t) { return call == failing ? -ENOSPC : 0; });
-    EXPECT_CONTAINS(error_of([&] { replace_text(fs, dir / "a", "new"); }), "No space left");
+    const std::string error = error_of([&] { replace_text(fs, dir / "a", "new"); });
+    EXPECT_CONTAINS(error, "No space left");
+    EXPECT_CONTAINS(error, dir / "a");
+    EXPECT_EQ(error.find(".tmp"), std::string::npos) << error;
     EXPECT_EQ(get_file(dir / "a"), "old");
     EXPECT_EQ(names_in(dir), std::vector<std::string>{"a"}) << failing;
   }
+}
+
+TEST(TextFile, AMissingFolderIsNamed) {
+  const TempDir dir;
+  Exit code{};
+  const std::string error = error_of([&] { replace_file(dir / "none/a", "x"); }, &code);
+  EXPECT_EQ(error, "cannot create " + (dir / "none/a") + ": there is no folder " + (dir / "none"));
+  EXPECT_EQ(code, Exit::cannot_create);
+  EXPECT_TRUE(names_in(dir).empty());
 }
 
 TEST(Fs, NewDirectoriesAreNobodyElses) {

@@ -7,7 +7,8 @@
 namespace lathe::io {
 namespace {
 
-// Series colours keep their contrast on both grounds; they are told apart with any kind of colour vision (Okabe, Ito).
+// Series colours keep their contrast on both grounds; they can be distinguished with any kind of colour vision (Okabe,
+// Ito).
 constexpr const char* kStyle = R"(
 :root{--ground:#fff;--ink:#1d2126;--soft:#5c6670;--grid:#e3e7eb;--card:#f6f8fa;
 --c0:#0072b2;--c1:#d55e00;--c2:#009e73;--c3:#cc79a7;--c4:#b8860b;--c5:#56b4e9;--c6:#7a5195;--c7:#666}

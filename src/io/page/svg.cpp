@@ -333,7 +333,7 @@ std::string confusion_chart(const std::vector<std::string>& labels, const std::v
   constexpr double kSide = 440, kLetter = 15, kWidestLabel = 6;
   std::vector<std::string> edge_labels;
   for (const std::string& label : labels) edge_labels.push_back(shortened(label, kWidestLabel));
-  // Names that begin alike are told apart by their numbers.
+  // Names that begin alike are distinguished by their numbers.
   if (std::set<std::string>(edge_labels.begin(), edge_labels.end()).size() < n)
     for (size_t i = 0; i < n; ++i) edge_labels[i] = shortened(fmt::format("{} {}", i, labels[i]), kWidestLabel);
   double widest = 1;

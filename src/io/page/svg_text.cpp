@@ -72,7 +72,7 @@ std::string tick_number(double v, double step) {
   const bool plain = u == std::end(kNumberUnits);
   const int decimals = std::clamp(-decimal_place(step / (plain ? 1 : u->unit)), 0, 15);
   std::string text = fmt::format("{:.{}f}", plain ? v : v / u->unit, decimals);
-  // 1.0k and 1.5k are 1k and 1.5k: of zeros alone nothing is to be told.
+  // 1.0k and 1.5k are 1k and 1.5k: zeros alone carry nothing.
   if (const size_t point = text.find('.'); point != text.npos && text.find_first_not_of('0', point + 1) == text.npos)
     text.resize(point);
   return plain ? text : text + u->letter;

@@ -40,12 +40,7 @@ Value bert_attention(Net& net, const std::string& name, Value x, int64_t heads, 
 }
 
 struct Bert {
-  struct Params {
-    double dropout = 0;
-    int64_t layers = 4;
-    int64_t heads = 4;
-    int64_t width = 128;
-    int64_t feed_forward = 0;
+  struct Params : TransformerParams {
     bool tokens = false;
     int64_t vocab = 256;
     int64_t padding = -1;
@@ -53,12 +48,7 @@ struct Bert {
     std::string pool = "token";
     template <class F>
     static void fields(F&& f) {
-      f("dropout", &Params::dropout, allow::below(0, 1), "part of activations dropped while training");
-      f("layers", &Params::layers, allow::range(1, 4096), "number of blocks");
-      f("heads", &Params::heads, allow::range(1, 1024), "attention heads; must divide model.width");
-      f("width", &Params::width, allow::range(1, 1 << 20), "width of the residual stream");
-      f("feed_forward", &Params::feed_forward, allow::range(0, 1 << 20),
-        "width inside of the feed-forward layers; 0: 4 times model.width");
+      TransformerParams::fields(f);
       f("tokens", &Params::tokens,
         "samples are tokens (whole numbers, of npy files); false: rows of numbers or pixels");
       const auto used = +[](const Params& p) { return p.tokens; };
@@ -72,8 +62,11 @@ struct Bert {
         "the class is read from the first token, or from the mean of all");
     }
   };
-  static constexpr FamilyInfo info{.name = "bert",
-                                   .doc = "encoder transformer over tokens, or over the rows of a series or image"};
+  static constexpr FamilyInfo info{
+      .name = "bert",
+      .doc = "encoder transformer over tokens, or over the rows of a series or image",
+      .weights = "Hugging Face",
+      .published = "without the head, bert-base-uncased: 109,482,240; all-MiniLM-L6-v2: 22,713,216"};
 
   static Value build(Net& net, const Params& p, const ModelInputs& in, Value x) {
     const int64_t b = x.dim(0), d = p.width, inner = p.feed_forward > 0 ? p.feed_forward : 4 * d;

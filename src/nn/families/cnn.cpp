@@ -22,7 +22,8 @@ struct Cnn {
     }
   };
   static constexpr FamilyInfo info{.name = "cnn",
-                                   .doc = "convolution, norm, activation and pooling blocks, then dense layers"};
+                                   .doc = "convolution, norm, activation and pooling blocks, then dense layers",
+                                   .weights = "conv1, bn1, ..., fc1"};
 
   // Per entry of `channels`: 3x3 convolution, 2x2 max pooling, batch norm, activation. Pooling comes first because it
   // is the same for a rising activation, and the norm and the activation then touch a quarter of the elements. Then a

@@ -13,12 +13,7 @@ namespace lathe {
 namespace {
 
 struct Gpt {
-  struct Params {
-    double dropout = 0;
-    int64_t layers = 4;
-    int64_t heads = 4;
-    int64_t width = 128;
-    int64_t feed_forward = 0;
+  struct Params : TransformerParams {
     int64_t vocab = 256;
     int64_t sequence = 128;
     std::string norm = "layer";
@@ -30,12 +25,8 @@ struct Gpt {
     bool tied = true;
     template <class F>
     static void fields(F&& f) {
-      f("dropout", &Params::dropout, allow::below(0, 1), "part of activations dropped while training");
-      f("layers", &Params::layers, allow::range(1, 4096), "number of blocks");
-      f("heads", &Params::heads, allow::range(1, 1024), "attention heads; must divide model.width");
-      f("width", &Params::width, allow::range(1, 1 << 20), "width of the residual stream");
-      f("feed_forward", &Params::feed_forward, allow::range(0, 1 << 20),
-        "width inside of the feed-forward layers; 0: 4 times model.width, with swiglu 8 / 3 times");
+      TransformerParams::fields(
+          f, "width inside of the feed-forward layers; 0: 4 times model.width, with swiglu 8 / 3 times");
       f("vocab", &Params::vocab, allow::range(2, 1 << 24), "number of tokens; bytes need 256, ASCII text 128");
       f("sequence", &Params::sequence, allow::range(1, 1 << 20), "number of positions");
       f("norm", &Params::norm, allow::one_of({"layer", "rms"}), "layer norm, or LLaMA's root-mean-square norm");
@@ -51,7 +42,11 @@ struct Gpt {
       f("tied", &Params::tied, "the output layer has the token table as its weight");
     }
   };
-  static constexpr FamilyInfo info{.name = "gpt", .doc = "decoder-only transformer: GPT-2, or in the manner of LLaMA"};
+  static constexpr FamilyInfo info{
+      .name = "gpt",
+      .doc = "decoder-only transformer: GPT-2, or in the manner of LLaMA",
+      .weights = "GPT-2",
+      .published = "GPT-2 small: 124,439,808; Llama 2 7B: 6,738,415,616; Llama 3 8B: 8,030,261,248"};
 
   static Value build(Net& net, const Params& p, const ModelInputs& in, Value ids) {
     const int64_t b = ids.dim(0), t = ids.dim(1), d = p.width;

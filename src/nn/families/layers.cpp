@@ -21,8 +21,10 @@ struct LayerList {
       f("sequence", &Params::sequence, allow::range(1, 1 << 20), "number of positions", used, kNeeds);
     }
   };
-  static constexpr FamilyInfo info{
-      .name = "layers", .doc = "the layers of [[model.layers]], one after another", .output = NetOutput::any};
+  static constexpr FamilyInfo info{.name = "layers",
+                                   .doc = "the layers of [[model.layers]], one after another",
+                                   .weights = "the layer's name",
+                                   .output = NetOutput::any};
 
   // Throws LayerError where a layer's shapes or names do not fit.
   static Value build(Net& net, const Params& p, const ModelInputs& in, Value x) {

@@ -22,7 +22,8 @@ struct Lstm {
       f("cell", &Params::cell, allow::one_of({"lstm", "gru"}), "kind of the recurrent layers");
     }
   };
-  static constexpr FamilyInfo info{.name = "lstm", .doc = "recurrent network over the rows of an image"};
+  static constexpr FamilyInfo info{
+      .name = "lstm", .doc = "recurrent network over the rows of an image", .weights = "PyTorch, one bias"};
 
   // The graph has no loops: one cell per row and layer. Names follow PyTorch's, with one bias where it adds two.
   static Value build(Net& net, const Params& p, const ModelInputs& in, Value x) {

@@ -16,7 +16,8 @@ struct Mlp {
       f("activation", &Params::activation, allow::one_of({"relu", "gelu"}), "nonlinearity");
     }
   };
-  static constexpr FamilyInfo info{.name = "mlp", .doc = "dense layers on flattened images"};
+  static constexpr FamilyInfo info{
+      .name = "mlp", .doc = "dense layers on flattened images", .weights = "fc1, fc2, ..."};
 
   static Value build(Net& net, const Params& p, const ModelInputs& in, Value x) {
     int i = 1;

@@ -59,21 +59,27 @@ int64_t stride_of(std::string_view stem, size_t stage, int64_t stride) {
   return stem == "small" && stage <= 1 ? 1 : stride;
 }
 
+struct MobileParams {
+  double dropout = 0;
+  std::string stem = "small";
+  double scale = 1;
+  template <class F>
+  static void fields(F&& f) {
+    using P = MobileParams;
+    f("dropout", &P::dropout, allow::below(0, 1), "part of activations dropped while training");
+    f("stem", &P::stem, allow::one_of({"small", "imagenet"}),
+      "first layers: for small images (3x3, size kept), or as published for images of 224 x 224");
+    f("scale", &P::scale, allow::above(0, 16), "factor of the published numbers of channels");
+  }
+};
+
 struct Mobilenetv2 {
-  struct Params {
-    double dropout = 0;
-    std::string stem = "small";
-    double scale = 1;
-    template <class F>
-    static void fields(F&& f) {
-      f("dropout", &Params::dropout, allow::below(0, 1), "part of activations dropped while training");
-      f("stem", &Params::stem, allow::one_of({"small", "imagenet"}),
-        "first layers: for small images (3x3, size kept), or as published for images of 224 x 224");
-      f("scale", &Params::scale, allow::above(0, 16), "factor of the published numbers of channels");
-    }
-  };
-  static constexpr FamilyInfo info{
-      .name = "mobilenetv2", .doc = "inverted residuals with depthwise convolutions", .test_side = 16};
+  using Params = MobileParams;
+  static constexpr FamilyInfo info{.name = "mobilenetv2",
+                                   .doc = "inverted residuals with depthwise convolutions",
+                                   .weights = "torchvision",
+                                   .published = "3,504,872",
+                                   .test_side = 16};
 
   static Value build(Net& net, const Params& p, const ModelInputs& in, Value x) {
     const auto feature = [](int i, const char* conv, const char* norm) {
@@ -104,21 +110,19 @@ struct Mobilenetv2 {
 };
 
 struct Efficientnet {
-  struct Params {
-    double dropout = 0;
-    std::string stem = "small";
-    double scale = 1;
+  struct Params : MobileParams {
     int64_t variant = 0;
     template <class F>
     static void fields(F&& f) {
-      f("dropout", &Params::dropout, allow::below(0, 1), "part of activations dropped while training");
-      f("stem", &Params::stem, allow::one_of({"small", "imagenet"}),
-        "first layers: for small images (3x3, size kept), or as published for images of 224 x 224");
-      f("scale", &Params::scale, allow::above(0, 16), "factor of the published numbers of channels");
+      MobileParams::fields(f);
       f("variant", &Params::variant, allow::range(0, 4), "lite 0 to 4");
     }
   };
-  static constexpr FamilyInfo info{.name = "efficientnet", .doc = "EfficientNet-Lite 0 to 4", .test_side = 16};
+  static constexpr FamilyInfo info{.name = "efficientnet",
+                                   .doc = "EfficientNet-Lite 0 to 4",
+                                   .weights = "timm",
+                                   .published = "0: 4,652,008; 1: 5,416,680; 2: 6,092,072; 3: 8,197,096; 4: 13,006,568",
+                                   .test_side = 16};
 
   static Value build(Net& net, const Params& p, const ModelInputs& in, Value x) {
     LATHE_USER_CHECK(p.variant >= 0 && p.variant < static_cast<int64_t>(std::size(kLiteVariants)),

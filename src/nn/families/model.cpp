@@ -14,8 +14,8 @@ extern const ModelFamily mlp_family, cnn_family, resnet_family, mobilenetv2_fami
 namespace {
 
 constexpr const ModelFamily* kFamilies[] = {
-    &mlp_family,  &cnn_family,  &resnet_family, &mobilenetv2_family, &efficientnet_family, &vit_family,
-    &bert_family, &unet_family, &lstm_family,   &gpt_family,         &layers_family,
+    &mlp_family,   &cnn_family,  &resnet_family, &mobilenetv2_family, &efficientnet_family, &vit_family,
+    &bert_family, &unet_family,   &lstm_family,        &gpt_family,          &layers_family,
 };
 
 std::vector<ModelFamily>& families() {
@@ -47,7 +47,7 @@ void register_family(const ModelFamily& f) {
   families().push_back(f);
 }
 
-bool is_own_family(std::string_view name) {
+bool is_custom_family(std::string_view name) {
   const ModelFamily* row = find_family_row(name);
   return row && row - families().data() >= static_cast<ptrdiff_t>(std::size(kFamilies));
 }
@@ -66,9 +66,10 @@ std::optional<TokenInput> token_input(const ModelSpec& m) {
 }
 
 std::string family_reference() {
-  std::string out = "| family | keys of [model] | |\n|---|---|---|\n";
+  std::string out = "| family | what it is | weights named as in | keys | parameters |\n|---|---|---|---|---|\n";
   for (const ModelFamily& f : families())
-    out += fmt::format("| `{}` | {} | {} |\n", f.name(), fmt::join(f.schema().names(), ", "), f.info.doc);
+    out += fmt::format("| `{}` | {} | {} | `{}` | {} |\n", f.name(), f.info.doc, f.info.weights,
+                       fmt::join(f.schema().names(), "`, `"), f.info.published);
   return out;
 }
 

@@ -62,6 +62,8 @@ enum class NetOutput {  // What a family gives.
 struct FamilyInfo {                      // What is fixed about a family.
   std::string_view name;                 // model.family in recipes
   std::string_view doc{};                // one line
+  std::string_view weights{};            // whose names the weights have in files
+  std::string_view published{};          // numbers of parameters that families_test.cpp compares
   NetOutput output = NetOutput::sample;  // which targets it is for
   int64_t test_side = 8;                 // of the images that tests use: a net that halves them often needs more
 };
@@ -72,9 +74,9 @@ struct ModelFamily {                                // A kind of network: a row 
   // images: x is f32 [B, H, W, C], normalised; tokens: x is i32 [B, T]. Returns logits: [rows, classes]; rows are
   // samples, tokens or, with `pixels`, pixels.
   Value (*build)(Net&, const ModelConfig&, Value x) = nullptr;
-  // A loss of its own, where train.loss is "auto"; null: that of the target. y is what build returned; target: classes
+  // A loss of its own, where train.loss is "auto"; null: that of the target. y is what build returned; labels: classes
   // i32 [rows], or numbers f32 as y. One loss or more for each row; their sum is divided by the number of targets.
-  Value (*loss)(Net&, const ModelConfig&, Value y, Value target) = nullptr;
+  Value (*loss)(Net&, const ModelConfig&, Value y, Value labels) = nullptr;
   std::optional<TokenInput> (*tokens)(const ParamSet&) = nullptr;  // null, or nothing: it takes images
   void (*check)(const ParamSet&, RuleReport&) = nullptr;           // of parameters that must fit each other
   // Of parameters that must fit the samples: u8 or f32 [H, W, C], or i32 [T].
@@ -91,8 +93,8 @@ constexpr ModelFamily make_family() {  // the row of a struct of static function
   ModelFamily f{.info = T::info, .schema = schema_of<P>};
   f.build = [](Net& net, const ModelConfig& c, Value x) { return T::build(net, c.params.as<P>(), c, x); };
   if constexpr (requires { &T::loss; })
-    f.loss = [](Net& net, const ModelConfig& c, Value y, Value target) {
-      return T::loss(net, c.params.as<P>(), c, y, target);
+    f.loss = [](Net& net, const ModelConfig& c, Value y, Value labels) {
+      return T::loss(net, c.params.as<P>(), c, y, labels);
     };
   if constexpr (requires { &T::tokens; })
     f.tokens = [](const ParamSet& p) -> std::optional<TokenInput> { return T::tokens(p.as<P>()); };
@@ -118,7 +120,7 @@ const ModelFamily& find_family(std::string_view name);      // UserError listing
 // its parameters are keys of [model]. Names and texts must live as long as the program. Before the first recipe is
 // read; not for several threads at once.
 void register_family(const ModelFamily&);
-bool is_own_family(std::string_view name);                // by register_family
+bool is_custom_family(std::string_view name);             // by register_family
 std::optional<TokenInput> token_input(const ModelSpec&);  // nothing: it takes images
 std::string family_reference();                           // all families as Markdown
 

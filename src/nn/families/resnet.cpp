@@ -71,8 +71,11 @@ struct Resnet {
       f("scale", &Params::scale, allow::above(0, 16), "factor of the published numbers of channels");
     }
   };
-  static constexpr FamilyInfo info{
-      .name = "resnet", .doc = "residual convolutions: ResNet-18, 34, 50, 101", .test_side = 16};
+  static constexpr FamilyInfo info{.name = "resnet",
+                                   .doc = "residual convolutions: ResNet-18, 34, 50, 101",
+                                   .weights = "torchvision",
+                                   .published = "18: 11,689,512; 34: 21,797,672; 50: 25,557,032; 101: 44,549,160",
+                                   .test_side = 16};
 
   static Value build(Net& net, const Params& p, const ModelInputs& in, Value x) {
     const ResnetDepth* found = find_resnet(p.depth);

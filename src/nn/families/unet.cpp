@@ -47,6 +47,8 @@ struct Unet {
   };
   static constexpr FamilyInfo info{.name = "unet",
                                    .doc = "convolutions to smaller images and back, an output for each pixel",
+                                   .weights = "Pytorch-UNet",
+                                   .published = "channels 64 to 1024, 2 classes: 31,037,698",
                                    .output = NetOutput::pixel};
 
   static Value build(Net& net, const Params& p, const ModelInputs& in, Value x) {

@@ -1,6 +1,7 @@
 // Vision transformer (Dosovitskiy et al., 2021): patches by a strided convolution, pre-norm blocks with exact GELU; the
-// class is read from a token of its own or from the mean of all. torchvision's names.
+// class is read from a class token or from the mean of all. torchvision's names.
 #include "nn/families/model.h"
+#include "nn/families/patches.h"
 #include "nn/families/transformer.h"
 #include "nn/layers.h"
 #include "ops/broadcast.h"
@@ -15,38 +16,27 @@ namespace lathe {
 namespace {
 
 struct Vit {
-  struct Params {
-    double dropout = 0;
-    int64_t layers = 4;
-    int64_t heads = 4;
-    int64_t width = 128;
-    int64_t feed_forward = 0;
+  struct Params : TransformerParams {
     int64_t patch = 4;
     std::string pool = "token";
     template <class F>
     static void fields(F&& f) {
-      f("dropout", &Params::dropout, allow::below(0, 1), "part of activations dropped while training");
-      f("layers", &Params::layers, allow::range(1, 4096), "number of blocks");
-      f("heads", &Params::heads, allow::range(1, 1024), "attention heads; must divide model.width");
-      f("width", &Params::width, allow::range(1, 1 << 20), "width of the residual stream");
-      f("feed_forward", &Params::feed_forward, allow::range(0, 1 << 20),
-        "width inside of the feed-forward layers; 0: 4 times model.width");
+      TransformerParams::fields(f);
       f("patch", &Params::patch, allow::range(1, 4096), "side of a patch; must divide the image's sides");
       f("pool", &Params::pool, allow::one_of({"token", "mean"}),
         "the class is read from the first token, or from the mean of all");
     }
   };
-  static constexpr FamilyInfo info{.name = "vit", .doc = "transformer over patches of an image"};
+  static constexpr FamilyInfo info{.name = "vit",
+                                   .doc = "transformer over patches of an image",
+                                   .weights = "torchvision",
+                                   .published = "ViT-B/16: 86,567,656"};
 
   static Value build(Net& net, const Params& p, const ModelInputs& in, Value x) {
     constexpr double kEps = 1e-6;
     const int64_t b = x.dim(0), d = p.width;
-    LATHE_USER_CHECK(x.dim(1) % p.patch == 0 && x.dim(2) % p.patch == 0,
-                     "model.patch: expected a divisor of the image sides {} and {}, got {}", x.dim(1), x.dim(2),
-                     p.patch);
     const bool token = p.pool == "token";
-    const int64_t patches = (x.dim(1) / p.patch) * (x.dim(2) / p.patch);
-    x = reshape(conv2d(net, "conv_proj", x, d, {.kernel = p.patch, .stride = p.patch, .padding = 0}), {b, patches, d});
+    x = patches(net, "conv_proj", x, d, p.patch);
     if (token) {
       const Value first = net.param("class_token", {1, 1, d}, Init::constant(0));
       const Value parts[] = {broadcast_to(first, {b, 1, d}), x};
@@ -71,9 +61,7 @@ struct Vit {
   static void check(const Params& p, RuleReport& report) { check_heads(p.width, p.heads, report); }
 
   static void check_sample(const Params& p, const ModelInputs&, const TensorType& sample, RuleReport& report) {
-    const int64_t h = sample.shape[0], w = sample.shape[1];
-    if (h % p.patch != 0 || w % p.patch != 0)
-      report.fail({"patch"}, fmt::format("expected a divisor of the image sides {} and {}, got {}", h, w, p.patch));
+    check_patch(p.patch, sample, report);
   }
 
   static std::vector<Params> shrink(Params p, Ints& image) {

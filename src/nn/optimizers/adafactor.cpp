@@ -27,8 +27,8 @@ struct FactoredView {
 
   explicit FactoredView(const ParamUpdate& u) : file(u.spec.file) {
     if (file.plain()) {
-      const auto dims = u.p.shape().dims();
-      file.view = file.shape = Ints(dims.begin(), dims.end());
+      const Shape shape = u.p.shape();
+      file.view = file.shape = Ints(shape.dims().begin(), shape.dims().end());
       file.perm.resize(file.view.size());
       std::iota(file.perm.begin(), file.perm.end(), 0);
     }

@@ -8,18 +8,16 @@
 
 namespace lathe {
 
+std::string ParamUpdate::name_of(std::string_view suffix) const {
+  return fmt::format("{}.{}{}", spec.name, o_.scope_, suffix);
+}
+
 Value ParamUpdate::state(std::string_view suffix) {
-  return o_.new_state({spec.name + "." + std::string(suffix),
-                       spec.type,
-                       InputKind::optimizer,
-                       Init::constant(0),
-                       spec.file,
-                       {},
-                       spec.name});
+  return o_.new_state({name_of(suffix), spec.type, InputKind::optimizer, Init::constant(0), spec.file, {}, spec.name});
 }
 
 Value ParamUpdate::state(std::string_view suffix, const FileLayout& file) {
-  return o_.new_state({spec.name + "." + std::string(suffix),
+  return o_.new_state({name_of(suffix),
                        {spec.type.dtype, Shape(file.view)},
                        InputKind::optimizer,
                        Init::constant(0),

@@ -39,6 +39,8 @@ class ParamUpdate {
   bool is_matrix() const { return p.ndim() >= 2; }
 
  private:
+  std::string name_of(std::string_view suffix) const;
+
   Optimizer& o_;
 };
 
@@ -51,6 +53,18 @@ struct OptimizerKeys {
   std::optional<double> momentum{}, beta1{}, beta2{}, eps{}, decay_rate{}, trust{};
   std::optional<bool> nesterov{}, centered{};
 };
+// f(name in recipes, member of the config, the rule's default or nothing) for each key.
+template <class F>
+void for_each_key(const OptimizerKeys& k, OptimizerConfig& c, F&& f) {
+  f("momentum", c.momentum, k.momentum);
+  f("nesterov", c.nesterov, k.nesterov);
+  f("beta1", c.beta1, k.beta1);
+  f("beta2", c.beta2, k.beta2);
+  f("eps", c.eps, k.eps);
+  f("centered", c.centered, k.centered);
+  f("decay_rate", c.decay_rate, k.decay_rate);
+  f("trust", c.trust, k.trust);
+}
 
 struct OptimizerRule {
   std::string_view name;

@@ -36,13 +36,13 @@ struct Pairs {
 
 constexpr double kFarther = 8;  // than any two points of the sphere, margin included
 
-Pairs pairs_of(Value y, Value target) {
+Pairs pairs_of(Value y, Value labels) {
   Builder& b = y.builder();
   const int64_t n = y.dim(0);
   const Value at = l2_normalize(y);
   // Not 0, where the root has no slope.
   const Value squares = maximum(2.0 - matmul(at, at, false, true) * 2.0, full(b, {DType::f32, {n, n}}, 1e-12));
-  const Value alike = equal(reshape(target, {n, 1}), reshape(target, {1, n}));
+  const Value alike = equal(reshape(labels, {n, 1}), reshape(labels, {1, n}));
   const Value self = equal(iota(b, {DType::i32, {n, n}}, 0), iota(b, {DType::i32, {n, n}}, 1));
   return {logical_and(alike, logical_not(self)), logical_not(alike), squares, sqrt(squares)};
 }
@@ -58,15 +58,15 @@ struct SmoothedParams {
 };
 
 // Probabilities of the classes as the target gives them, label smoothing included.
-Value soft_labels(double smoothing, Value y, Value target) {
+Value soft_labels(double smoothing, Value y, Value labels) {
   const int64_t classes = y.dim(1);
-  return one_hot(target, classes) * (1 - smoothing) + smoothing / static_cast<double>(classes);
+  return one_hot(labels, classes) * (1 - smoothing) + smoothing / static_cast<double>(classes);
 }
 
 struct CrossEntropy {
   struct Params : SmoothedParams {};
   static constexpr LossInfo info{"cross_entropy", "log of the probability of the true class", kOfClasses, true};
-  static Value build(const Params& p, Value y, Value target) { return cross_entropy(y, target, p.label_smoothing); }
+  static Value build(const Params& p, Value y, Value labels) { return cross_entropy(y, labels, p.label_smoothing); }
 };
 
 // (1 - p)^focal_gamma times the cross entropy, p the probability of the true class.
@@ -80,8 +80,8 @@ struct Focal {
     }
   };
   static constexpr LossInfo info{"focal", "cross entropy, less of what is known well", kOfClasses};
-  static Value build(const Params& p, Value y, Value target) {
-    const Value entropy = cross_entropy(y, target, p.label_smoothing);
+  static Value build(const Params& p, Value y, Value labels) {
+    const Value entropy = cross_entropy(y, labels, p.label_smoothing);
     // Not 0, where powers below 1 have no slope.
     const Value missing = maximum(1.0 - exp(-entropy), constant_like(entropy, 1e-6));
     return pow(missing, constant_like(entropy, p.focal_gamma)) * entropy;
@@ -93,16 +93,16 @@ struct Bce {
   struct Params : SmoothedParams {};
   static constexpr LossInfo info{
       "bce", "binary cross entropy, each class a question of its own", kOfClasses, false, true, true};
-  static Value build(const Params& p, Value y, Value target) {
-    return reduce_mean(bce_loss(y, soft_labels(p.label_smoothing, y, target)), {1});
+  static Value build(const Params& p, Value y, Value labels) {
+    return reduce_mean(bce_loss(y, soft_labels(p.label_smoothing, y, labels)), {1});
   }
 };
 
 struct Kl {
   struct Params : SmoothedParams {};
   static constexpr LossInfo info{"kl", "divergence of the probabilities from the smoothed labels", kOfClasses};
-  static Value build(const Params& p, Value y, Value target) {
-    return reduce_sum(kl_loss(log_softmax(y), soft_labels(p.label_smoothing, y, target)), {1});
+  static Value build(const Params& p, Value y, Value labels) {
+    return reduce_sum(kl_loss(log_softmax(y), soft_labels(p.label_smoothing, y, labels)), {1});
   }
 };
 
@@ -125,9 +125,9 @@ struct Triplet {
   struct Params : EmbeddingParams {};
   static constexpr LossInfo info{"triplet", "distance to one of the class less that to another, plus the margin",
                                  kOfEmbeddings, false, true};
-  static Value build(const Params& p, Value y, Value target) {
+  static Value build(const Params& p, Value y, Value labels) {
     constexpr int64_t kTriplets = 1 << 22, kMostParts = 64;
-    const Pairs pairs = pairs_of(y, target);
+    const Pairs pairs = pairs_of(y, labels);
     const int64_t n = y.dim(0), rows = std::max({int64_t{1}, kTriplets / (n * n), (n + kMostParts - 1) / kMostParts});
     const Value same = cast(pairs.same, DType::f32), other = cast(pairs.other, DType::f32);
     Values parts;
@@ -151,8 +151,8 @@ struct Contrastive {
   static constexpr LossInfo info{"contrastive",
                                  "squares of distances within classes, and of what others lack to the margin",
                                  kOfEmbeddings, false, true};
-  static Value build(const Params& p, Value y, Value target) {
-    const Pairs pairs = pairs_of(y, target);
+  static Value build(const Params& p, Value y, Value labels) {
+    const Pairs pairs = pairs_of(y, labels);
     const Value none = constant_like(pairs.squares, 0.0);
     const Value apart = square(relu(p.margin - pairs.distances));
     const Value sum = select(pairs.same, pairs.squares, none) + select(pairs.other, apart, none);
@@ -164,13 +164,13 @@ struct Contrastive {
 struct Mse {
   using Params = NoFields;
   static constexpr LossInfo info{"mse", "square of the distance", kOfNumbers, true};
-  static Value build(const Params&, Value y, Value target) { return mse_loss(y, target); }
+  static Value build(const Params&, Value y, Value labels) { return mse_loss(y, labels); }
 };
 
 struct L1 {
   using Params = NoFields;
   static constexpr LossInfo info{"l1", "the distance", kOfNumbers};
-  static Value build(const Params&, Value y, Value target) { return l1_loss(y, target); }
+  static Value build(const Params&, Value y, Value labels) { return l1_loss(y, labels); }
 };
 
 struct Huber {
@@ -182,7 +182,7 @@ struct Huber {
     }
   };
   static constexpr LossInfo info{"huber", "half the square up to huber_delta, a line beyond it", kOfNumbers};
-  static Value build(const Params& p, Value y, Value target) { return huber_loss(y, target, p.huber_delta); }
+  static Value build(const Params& p, Value y, Value labels) { return huber_loss(y, labels, p.huber_delta); }
 };
 
 // A row's loss counts for each of its numbers.
@@ -190,9 +190,9 @@ struct Cosine {
   using Params = NoFields;
   static constexpr LossInfo info{"cosine", "of several numbers: 1 less the cosine of the angle to the true ones",
                                  kOfVectors, false, true};
-  static Value build(const Params&, Value y, Value target) {
+  static Value build(const Params&, Value y, Value labels) {
     LATHE_USER_CHECK(y.dim(1) > 1, "train.loss: expected at least 2 numbers per sample for \"cosine\", got 1");
-    return (1.0 - cosine_similarity(y, target)) * static_cast<double>(y.dim(1));
+    return (1.0 - cosine_similarity(y, labels)) * static_cast<double>(y.dim(1));
   }
 };
 
@@ -200,7 +200,7 @@ template <class T>
 constexpr LossRule make_loss() {
   using P = typename T::Params;
   LossRule rule{.info = T::info, .schema = schema_of<P>};
-  rule.build = [](const ParamSet& p, Value y, Value target) { return T::build(p.as<P>(), y, target); };
+  rule.build = [](const ParamSet& p, Value y, Value labels) { return T::build(p.as<P>(), y, labels); };
   if constexpr (requires { &T::outputs; }) rule.outputs = [](const ParamSet& p) { return T::outputs(p.as<P>()); };
   return rule;
 }
@@ -250,12 +250,12 @@ bool learns_embedding(const LossSpec& loss) {
   return rule && rule->outputs;
 }
 
-Value losses_of(const StepConfig& c, Value y, Value target) {
+Value losses_of(const StepConfig& c, Value y, Value labels) {
   const LossRule& rule = loss_of(c.loss, c.task);
-  if (!is_auto(c.loss)) return rule.build(c.loss.params, y, target);
+  if (!is_auto(c.loss)) return rule.build(c.loss.params, y, labels);
   ParamSet params(rule.schema());
   for (const Field& f : params.schema().fields) copy_value(c.loss.params, f.name, params);
-  return rule.build(params, y, target);
+  return rule.build(params, y, labels);
 }
 
 bool evaluates_plain_loss(const StepConfig& c) {
@@ -270,8 +270,8 @@ LossSpec evaluation_loss(const StepConfig& c) {
   return out;
 }
 
-Value nearest_hits(Value y, Value target) {
-  const Pairs p = pairs_of(y, target);
+Value nearest_hits(Value y, Value labels) {
+  const Pairs p = pairs_of(y, labels);
   const Value far = constant_like(p.squares, kFarther);
   const Value same = reduce_min(select(p.same, p.squares, far), {1});
   const Value other = reduce_min(select(p.other, p.squares, far), {1});

@@ -21,9 +21,9 @@ struct LossInfo {               // What is fixed about a loss.
 struct LossRule {
   LossInfo info;
   const Schema& (*schema)() = schema_of<NoFields>;  // of its parameters: recipe keys train.*
-  // Of each term: of a row of y, or of each number of it. y [rows, columns] and target as the task says, classes as i32
+  // Of each term: of a row of y, or of each number of it. y [rows, columns] and labels as the task says, classes as i32
   // [rows]. UserError where they do not fit the loss.
-  Value (*build)(const ParamSet&, Value y, Value target) = nullptr;
+  Value (*build)(const ParamSet&, Value y, Value labels) = nullptr;
   int64_t (*outputs)(const ParamSet&) = nullptr;  // numbers of an embedding; null: as many as the data have classes
 
   std::string_view name() const { return info.name; }
@@ -37,9 +37,9 @@ const LossRule& loss_of(const LossSpec&, Task);    // "auto" resolved
 bool is_auto(const LossSpec&);                     // the family's own loss is wanted, if it has one
 bool learns_embedding(const LossSpec&);            // the outputs are places, where equal classes lie close
 
-Value losses_of(const StepConfig&, Value y, Value target);  // of the configuration's loss: see LossRule::build
+Value losses_of(const StepConfig&, Value y, Value labels);  // of the configuration's loss: see LossRule::build
 LossSpec evaluation_loss(const StepConfig&);                // what evaluation measures
 // Embeddings [rows, columns]: 1 where the nearest other row has the same class.
-Value nearest_hits(Value y, Value target);
+Value nearest_hits(Value y, Value labels);
 
 }  // namespace lathe

@@ -46,7 +46,7 @@ class StepBuilder {
   // The mean loss over the optimizer step's loss terms (this batch's share of it).
   Value scaled_loss(const TensorType& sample, int64_t batch) {
     const Value l = losses(logits(sample, batch));
-    const Value scale = step_input("loss_scale", DType::f32);
+    const Value scale = step_input("loss_weight", DType::f32);
     const Origin origin(b_, "loss", Role::loss);
     return sum_all(l) * scale;
   }

@@ -2,7 +2,7 @@
 // is done to a training step is a pass (passes/techniques).
 //
 // Inputs of kind batch: "x", "y" (not for prediction), "index" (global sample indices). The task says what y is.
-// Inputs of kind step:  "lr", "key" = {seed, step}, "loss_scale" = 1 / number of loss terms of the optimizer step.
+// Inputs of kind step:  "lr", "key" = {seed, step}, "loss_weight" = 1 / number of loss terms of the optimizer step.
 // Metrics: train: "loss"; evaluate: "loss_sum", and by task
 //   classify, segment: "correct"; segment also "meet_N", "join_N" of each class: pixels of both, or of either, of
 //     prediction and truth (up to kMostMaskClasses)

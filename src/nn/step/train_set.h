@@ -11,7 +11,7 @@
 namespace lathe {
 
 struct UpdateOptions {  // What train_set trains.
-  std::string scope;    // before the names of what an optimizer's parameters share: one for each optimizer of a set
+  std::string scope;    // in the names of the optimizer's state: one for each optimizer of a set
   std::function<bool(const StateSpec&)> trained = {};  // which parameters; none: all that the net has
 };
 

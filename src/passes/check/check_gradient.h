@@ -1,4 +1,4 @@
-// The gradient of an op against finite differences, in f64 on the reference interpreter: for ops of one's own, and for
+// The gradient of an op against finite differences, in f64 on the reference interpreter: for custom ops, and for
 // every op of the registry in the tests.
 #pragma once
 

@@ -27,8 +27,12 @@ bool is_executable(const StepSet& set) {
 }
 
 using Named = std::map<std::string, HostTensor>;
+using Shown = std::map<std::string, std::vector<HostTensor>>;  // by name, one of each graph that has it
 
-// The inputs of all sets that one validation runs: equal names have equal values.
+constexpr std::string_view kState = "state ";  // before the names of state in Shown
+
+// The inputs of all sets that one validation runs: equal names have equal values; tail batches are shorter, and have
+// values of their own.
 class Inputs {
  public:
   Inputs(const InputMaker& make, uint64_t seed) : make_(make), seed_(seed) {}
@@ -42,10 +46,11 @@ class Inputs {
         out.push_back(now->second);
         continue;
       }
-      auto known = known_.find(in.name);
+      const std::string key = key_of(in.name, g.type(in.value));
+      auto known = known_.find(key);
       if (known == known_.end()) {
         if (fresh.empty()) fresh = make_ ? make_(g, set.state, seed_) : random_inputs(g, seed_);
-        known = known_.emplace(in.name, first_value(set, in, std::move(fresh[i]))).first;
+        known = known_.emplace(key, first_value(set, in, std::move(fresh[i]))).first;
       }
       out.push_back(known->second);
     }
@@ -54,17 +59,20 @@ class Inputs {
   void set_began() { began_ = true; }  // a whole set has run
 
  private:
+  static std::string key_of(const std::string& name, const TensorType& type) { return name + " " + to_string(type); }
+
   // Sums of gradients are zero between steps; copies start as what they are copies of; what passes add to the inputs of
-  // a step does nothing at 0.
+  // a step does nothing at 1.
   HostTensor first_value(const StepSet& set, const Input& in, HostTensor made) const {
-    const auto zero = [](HostTensor t) {
-      std::ranges::fill(t.data, 0.0);
+    const auto filled = [](HostTensor t, double value) {
+      std::ranges::fill(t.data, value);
       return t;
     };
-    if (in.kind == InputKind::gradient || (in.kind == InputKind::step && began_)) return zero(std::move(made));
+    if (in.kind == InputKind::gradient) return filled(std::move(made), 0);
+    if (in.kind == InputKind::step && began_) return filled(std::move(made), 1);
     const StateSpec* row = is_state(in.kind) ? set.state.find(in.name) : nullptr;
     if (!row || row->like.empty()) return made;
-    const auto original = known_.find(row->like);
+    const auto original = known_.find(key_of(row->like, row->type));
     return original == known_.end() ? made : original->second;
   }
 
@@ -74,20 +82,22 @@ class Inputs {
   bool began_ = false;
 };
 
-// State as the graphs leave it, and what they show, by kind and name.
-Named run_set(StepSet set, const PassContext& context, Inputs& inputs) {
+// All that the graphs write and show, in their order: each write of a state counts, whether or not another follows.
+Shown run_set(StepSet set, const PassContext& context, Inputs& inputs) {
   for (Graph& g : set.graphs)
     if (!is_executable(g)) g = autodiff(std::move(g), context);
-  Named state, shown;
+  Named state;
+  Shown shown;
   for (const Graph& g : set.graphs) {
-    const auto results = interpret(g, inputs.of(set, g, state), Precision::exact);
+    auto results = interpret(g, inputs.of(set, g, state), Precision::exact);
     for (size_t i = 0; i < results.size(); ++i) {
       const Output& o = g.outputs[i];
-      (o.kind == OutputKind::state ? state : shown)[o.name] = results[i];
+      const bool kept = o.kind == OutputKind::state;
+      if (kept) state[o.name] = results[i];
+      shown[kept ? std::string(kState) + o.name : o.name].push_back(std::move(results[i]));
     }
   }
   inputs.set_began();
-  for (auto& [name, value] : state) shown["state " + name] = std::move(value);
   return shown;
 }
 
@@ -103,8 +113,16 @@ PassCheck check_gradient(const PassEntry& pass, const Graph& g, const PassContex
                          const std::vector<HostTensor>& inputs, uint64_t seed) {
   const Node& grad = *std::ranges::find_if(g.nodes, [](const Node& n) { return n.is("grad"); });
   const Graph loss = with_outputs(g, std::span(grad.inputs).first(1), context);
-  const Graph slopes = pass.run(set_of(with_outputs(g, grad.outputs, context)), context).graphs[0];
-  const auto by_pass = interpret(slopes, inputs, Precision::exact);
+  PassCheck check;
+  check.name = pass.name;
+  check.compared = true;
+  check.output = "the derivative along a random direction";
+  const StepSet slopes = pass.run(set_of(with_outputs(g, grad.outputs, context)), context);
+  if (slopes.graphs.size() != 1 || !is_executable(slopes) || slopes.graphs[0].outputs.size() != grad.outputs.size()) {
+    check.error = std::numeric_limits<double>::infinity();
+    return check;
+  }
+  const auto by_pass = interpret(slopes.graphs[0], inputs, Precision::exact);
   std::vector<HostTensor> up = inputs, down = inputs;
   double expected = 0, size = 0;
   for (size_t k = 1; k < grad.inputs.size(); ++k) {
@@ -122,32 +140,39 @@ PassCheck check_gradient(const PassEntry& pass, const Graph& g, const PassContex
   }
   const auto value = [&](const std::vector<HostTensor>& x) { return interpret(loss, x, Precision::exact)[0].data[0]; };
   const double measured = (value(up) - value(down)) / (2 * kStep);
-  PassCheck check;
-  check.name = pass.name;
-  check.compared = true;
-  check.output = "the derivative along a random direction";
   // Relative to the length of the terms: their sum may cancel.
   check.error = std::fabs(measured - expected) / std::max(std::sqrt(size), 1e-12);
   return check;
 }
 
-// Everything that `expected` has; what is new in `actual` has no counterpart. A pass may take state or metrics away
-// only if its row says so.
-PassCheck compare(const PassEntry& pass, const Named& actual, const Named& expected) {
+// Everything that `expected` has; what is new in `actual` has no counterpart. A pass may take a state away with its row
+// in the table, if it may touch state; an update that is gone while the row is there is lost, as is a metric.
+PassCheck compare(const PassEntry& pass, const Shown& actual, const Shown& expected, const StateTable& table) {
   PassCheck check;
   check.name = pass.name;
   check.compared = true;
-  for (const auto& [name, value] : expected) {
-    const auto now = actual.find(name);
-    if (now == actual.end() && (pass.touches & (kTouchesState | kTouchesPorts))) continue;
-    const double error =
-        now == actual.end() ? std::numeric_limits<double>::infinity() : relative_error(now->second, value);
-    if (check.output.empty() || error > check.error) {
-      check.error = error;
-      check.output = name;
+  for (const auto& [name, values] : expected) {
+    const auto found = actual.find(name);
+    const size_t count = found == actual.end() ? 0 : found->second.size();
+    const bool is_state = name.starts_with(kState);
+    if (count == 0 && is_state && (pass.touches & kTouchesState) && !table.find(name.substr(kState.size()))) continue;
+    for (size_t k = 0; k < values.size(); ++k) {
+      const double error =
+          k < count ? relative_error(found->second[k], values[k]) : std::numeric_limits<double>::infinity();
+      if (check.output.empty() || error > check.error) {
+        check.error = error;
+        check.output = name;
+        check.lost = k >= count;
+      }
     }
   }
   return check;
+}
+
+// The pass expanded `grad` nodes, as autodiff does; a pass that dropped graphs with them did not.
+bool lowers(const StepSet& before, const StepSet& after) {
+  return !is_executable(before) && is_executable(after) &&
+         std::ranges::equal(before.graphs, after.graphs, {}, &Graph::name, &Graph::name);
 }
 
 }  // namespace
@@ -156,38 +181,47 @@ PassVerdict validate_passes(const StepSet& first, std::span<const PassEntry> pas
                             uint64_t seed, const InputMaker& make_inputs) {
   PassVerdict verdict;
   Inputs inputs(make_inputs, seed);
-  std::optional<Named> results;  // of the set before the pass, once they are wanted
-  const auto blame = [&](const PassCheck& check, double tolerance, std::string_view what) {
+  std::optional<Shown> results;  // of the set before the pass, once they are wanted
+  const auto blame = [&](const PassCheck& check, double tolerance, const std::string& why) {
     if (check.error <= tolerance || !verdict.first_bad.empty()) return;
     verdict.first_bad = check.name;
-    verdict.why = fmt::format("pass {}: {}", check.name, fmt::format(fmt::runtime(what), check.output, check.error));
+    verdict.why = fmt::format("pass {}: {}", check.name, why);
   };
-  constexpr std::string_view kChanges = "changes the numbers: output \"{}\" is off by {:.3g} of its largest element";
+  const auto blame_numbers = [&](const PassCheck& check) {
+    blame(check, kTolerance,
+          check.lost ? fmt::format("loses output \"{}\"", check.output)
+                     : fmt::format("changes the numbers: output \"{}\" is off by {:.3g} of its largest element",
+                                   check.output, check.error));
+  };
 
   PipelineOptions options;
   options.on_pass = [&](const PassEntry& pass, const StepSet& before, const StepSet& after) {
     PassCheck check;
     check.name = pass.name;
-    const bool inert = pass.promise == Promise::changes && pass.make_inert;
-    if (!is_executable(before) && is_executable(after)) {
-      for (const Graph& g : before.graphs)
-        if (!is_executable(g)) {
-          check = check_gradient(pass, g, context, inputs.of(before, g, {}), seed);
-          blame(check, kGradientTolerance, "{} differs from finite differences by {:.3g}");
-        }
-      results.reset();
-    } else if (inert) {
+    const bool inert = pass.promise == Promise::changes && pass.options.make_inert;
+    if (inert) {
       PassContext quiet = context;
-      pass.make_inert(quiet.options);
+      pass.options.make_inert(quiet.options);
       if (!results) results = run_set(before, context, inputs);
-      check = compare(pass, run_set(pass.run(before, quiet), context, inputs), *results);
-      blame(check, kTolerance, kChanges);
+      const StepSet same = pass.run(before, quiet);
+      check = compare(pass, run_set(same, context, inputs), *results, same.state);
+      blame_numbers(check);
       if (!structurally_equal(before, after)) results.reset();
     } else if (!structurally_equal(before, after)) {
+      PassCheck slope;
+      if (lowers(before, after))
+        for (const Graph& g : before.graphs)
+          if (!is_executable(g)) {
+            const PassCheck one = check_gradient(pass, g, context, inputs.of(before, g, {}), seed);
+            if (!slope.compared || one.error > slope.error) slope = one;
+          }
+      blame(slope, kGradientTolerance,
+            fmt::format("{} differs from finite differences by {:.3g}", slope.output, slope.error));
       if (!results) results = run_set(before, context, inputs);
-      Named now = run_set(after, context, inputs);
-      check = compare(pass, now, *results);
-      blame(check, kTolerance, kChanges);
+      Shown now = run_set(after, context, inputs);
+      check = compare(pass, now, *results, after.state);
+      blame_numbers(check);
+      if (slope.compared) check = slope;
       results = std::move(now);
     }
     verdict.passes.push_back(std::move(check));

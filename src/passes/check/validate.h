@@ -2,9 +2,10 @@
 // pass that changes a number. Behind `lathe selftest --passes`.
 //
 // A set runs as the loop runs it: its graphs in order, state carried from one to the next by name; so a step that was
-// split into accumulate and update is compared with the whole one. Sets that still hold `grad` are lowered by autodiff
-// for it. A pass that promises to change numbers (clipping, averages) is proved to be the identity with its inert
-// options, and step inputs that it adds at 0. Autodiff is compared with finite differences.
+// split into accumulate and update is compared with the whole one. Every write of a state, every metric and result of
+// every graph must be there again. Sets that still hold `grad` are lowered by autodiff for it. A pass that promises to
+// change numbers (clipping, averages) is proved to be the identity with its inert options, and step inputs that it adds
+// at 1. Autodiff is compared with finite differences too.
 #pragma once
 
 #include <functional>
@@ -21,6 +22,7 @@ struct PassCheck {        // One pass on one set.
   bool compared = false;  // false: the pass changed nothing
   double error = 0;       // largest relative error of an output, over its largest element; autodiff: of the derivative
   std::string output;     // which
+  bool lost = false;      // it is not there any more
 };
 
 struct PassVerdict {                             // All passes on one set.

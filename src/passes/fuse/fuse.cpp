@@ -67,14 +67,14 @@ class BodyBuilder {
 
 class Fuse {
  public:
-  Fuse(const Graph& g, const PassContext& context) : f_(g), context_(context), r_(g), emitted_(g.types.size(), false) {
+  Fuse(Graph& g, const PassContext& context) : g_(g), f_(g), context_(context), r_(g), emitted_(g.types.size(), false) {
     for (const Input& in : g.inputs) emitted_[static_cast<size_t>(in.value)] = true;
   }
 
   Graph run() {
     for (const FuseGroup& group : form_groups(f_, context_.target))
       if (group.kind.empty() || !emit_fused(group))
-        for (int32_t i : group.nodes) copy(f_.node(i));
+        for (int32_t i : group.nodes) emit(i);
     for (const Output& o : f_.g.outputs) materialize(o.value);
     return r_.finish();
   }
@@ -111,15 +111,20 @@ class Fuse {
     if (emitted_[static_cast<size_t>(v)]) return;
     const int32_t d = f_.def[static_cast<size_t>(v)];
     LATHE_CHECK(d >= 0 && f_.transparent[static_cast<size_t>(d)], "value %{} was lost", v);
-    copy(f_.node(d));
+    emit(d);
   }
 
-  void copy(const Node& n) {
+  void emit(int32_t i) {
+    Node& n = g_.nodes[at(i)];
     for (ValueId v : n.inputs) materialize(v);
-    r_.copy(n);
-    for (ValueId v : n.outputs) emitted_[static_cast<size_t>(v)] = true;
+    for (ValueId v : n.outputs) emitted_[at(v)] = true;
+    if (f_.transparent[at(i)])
+      r_.copy(n);  // bodies may copy it still
+    else
+      r_.take(n);
   }
 
+  Graph& g_;  // nodes that are emitted as they are move out of it
   FuseGraph f_;
   const PassContext& context_;
   Rebuild r_;

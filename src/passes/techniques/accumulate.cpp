@@ -1,7 +1,7 @@
 #include "passes/techniques/accumulate.h"
 
 #include <algorithm>
-#include <optional>
+#include <string>
 
 #include "ir/live_nodes.h"
 #include "ops/elementwise.h"
@@ -76,34 +76,76 @@ Graph updating(const Graph& whole, StepSet& set, const std::vector<GradientNode>
   return tidy(e.finish(), whole);
 }
 
+struct Update {                        // The second half of one or more training graphs.
+  Graph graph;                         // it
+  std::string of;                      // the first of them
+  std::vector<std::string> gradients;  // parameters whose sums it applies
+  size_t last = 0;                     // the last of them, by its place in the set
+};
+
+// The update that a graph shares with those before it, or its own. Inputs that a step has no use for, like the indices
+// of samples without dropout, are in both halves, and shorter in a tail batch.
+void add_update(std::vector<Update>& updates, Graph half, const Graph& whole,
+                const std::vector<GradientNode>& gradients, size_t place) {
+  for (Update& u : updates)
+    if (structurally_equal(drop_unused_inputs(u.graph), drop_unused_inputs(half))) {
+      u.last = place;
+      return;
+    }
+  Update fresh{std::move(half), whole.name, {}, place};
+  for (const GradientNode& n : gradients) {
+    for (const Update& u : updates)
+      LATHE_USER_CHECK(std::ranges::find(u.gradients, n.of) == u.gradients.end(),
+                       "accumulate: graphs \"{}\" and \"{}\" update \"{}\" in different ways, but it has one sum of "
+                       "gradients; expected one update of a parameter",
+                       u.of, whole.name, n.of);
+    fresh.gradients.push_back(n.of);
+  }
+  updates.push_back(std::move(fresh));
+}
+
+// A lone update is "update"; of several, the one of "train" is.
+std::string name_of(const Update& u, size_t count) {
+  return count == 1 || u.of == "train" ? "update" : "update_" + u.of;
+}
+
+void check_names(const StepSet& set) {
+  for (size_t i = 0; i < set.graphs.size(); ++i)
+    for (size_t k = 0; k < i; ++k)
+      LATHE_USER_CHECK(set.graphs[i].name != set.graphs[k].name,
+                       "accumulate: makes a graph \"{0}\" of a training step, but the set has two of that name now; "
+                       "expected no other graph named \"{0}\"",
+                       set.graphs[i].name);
+}
+
 }  // namespace
 
 StepSet accumulate(StepSet set, const PassContext& context) {
-  if (context.options.get<AccumulateOptions>().batches <= 1) return set;
+  if (!AccumulateOptions::is_on(context.options.get<AccumulateOptions>())) return set;
   std::vector<Graph> graphs = std::move(set.graphs);
   set.graphs.clear();
-  std::optional<Graph> update;
-  // The update follows the accumulating graphs and stands before those that have no part in training.
-  const auto flush = [&] {
-    if (update) set.graphs.push_back(std::move(*update));
-    update.reset();
-  };
-  for (Graph& g : graphs) {
+  std::vector<Update> updates;
+  for (size_t i = 0; i < graphs.size(); ++i) {
+    Graph& g = graphs[i];
     const std::vector<GradientNode> gradients = gradients_of(g);
-    if (gradients.empty()) {
-      flush();
-      set.graphs.push_back(std::move(g));
-      continue;
-    }
+    if (gradients.empty()) continue;
     // Which half an effect belongs to is not for this pass to guess.
     for (const Node& n : g.nodes)
       LATHE_USER_CHECK(!n.op->has(kOrdered),
                        "accumulate: expected no ordered node, got {}; a pass behind it may add it", n.op->name());
-    const std::vector<bool> updates = update_outputs(g, gradients);
-    set.graphs.push_back(accumulating(g, set, gradients, updates));
-    if (!update && !set.find_graph("update")) update = updating(g, set, gradients, updates);
+    const std::vector<bool> of_update = update_outputs(g, gradients);
+    add_update(updates, updating(g, set, gradients, of_update), g, gradients, i);
+    g = accumulating(g, set, gradients, of_update);
   }
-  flush();
+  for (size_t i = 0; i < graphs.size(); ++i) {
+    set.graphs.push_back(std::move(graphs[i]));
+    for (Update& u : updates)
+      if (u.last == i) {
+        u.graph.name = name_of(u, updates.size());
+        set.graphs.push_back(std::move(u.graph));
+      }
+  }
+  check_names(set);
   return set;
 }
 

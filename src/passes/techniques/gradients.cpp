@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/elementwise.h"
+#include "ops/grad.h"
 #include "ops/gradient.h"
 #include "ops/reduce.h"
 
@@ -18,6 +19,19 @@ std::vector<GradientNode> gradients_of(const Graph& g) {
 
 bool has_gradients(const Graph& g) {
   return std::ranges::any_of(g.nodes, [](const Node& n) { return n.op == &gradient_op; });
+}
+
+void check_marked(const StepSet& set, std::string_view technique) {
+  if (std::ranges::any_of(set.graphs, has_gradients)) return;
+  for (const Graph& g : set.graphs) {
+    const bool derives = std::ranges::any_of(g.nodes, [](const Node& n) { return n.op == &grad_op; });
+    const bool updates = std::ranges::any_of(g.outputs, [](const Output& o) { return o.kind == OutputKind::state; });
+    LATHE_USER_CHECK(
+        !derives || !updates,
+        "{}: graph \"{}\" updates state by grad(), but marks no gradient, so that the technique has nothing "
+        "to work on; expected gradient(g, \"NAME\") around what the update reads, as train_set() builds it",
+        technique, g.name);
+  }
 }
 
 std::vector<int32_t> gradient_of_values(const Graph& g, const std::vector<GradientNode>& gradients) {
@@ -48,6 +62,14 @@ SquaredGradients squares(Edit& e, const std::vector<GradientNode>& gradients) {
 const Output* find_output(const Graph& g, OutputKind kind, std::string_view name) {
   const auto found = std::ranges::find_if(g.outputs, [&](const Output& o) { return o.kind == kind && o.name == name; });
   return found == g.outputs.end() ? nullptr : &*found;
+}
+
+void add_metric(Edit& e, Value value, std::string_view name, std::string_view pass) {
+  for (const Output& o : e.graph().outputs)
+    LATHE_USER_CHECK(o.kind == OutputKind::state || o.name != name,
+                     "graph \"{}\": the pass {} adds a metric \"{}\"; expected no other output of that name, got {}",
+                     e.graph().name, pass, name, o.kind == OutputKind::metric ? "a metric" : "a result");
+  e.builder().output(value, OutputKind::metric, std::string(name));
 }
 
 }  // namespace lathe

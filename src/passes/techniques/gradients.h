@@ -16,6 +16,8 @@ struct GradientNode {  // The gradient of one parameter.
 };
 std::vector<GradientNode> gradients_of(const Graph&);  // in the order of the graph
 bool has_gradients(const Graph&);                      // a step that updates parameters
+// UserError where steps of the set update state by `grad` and none marks a gradient: the technique would do nothing.
+void check_marked(const StepSet&, std::string_view technique);
 
 // For each value: how many gradients it depends on: kNoGradient, the one gradient's place in gradients_of(), or
 // kManyGradients.
@@ -32,5 +34,7 @@ struct SquaredGradients {
 SquaredGradients squares(Edit&, const std::vector<GradientNode>&);  // appended to the graph
 
 const Output* find_output(const Graph&, OutputKind, std::string_view name);  // or null
+// A metric of the graph. UserError with the name of the pass where the graph has an output of that name.
+void add_metric(Edit&, Value, std::string_view name, std::string_view pass);
 
 }  // namespace lathe

@@ -6,7 +6,7 @@
 namespace lathe {
 
 StepSet lookahead(StepSet set, const PassContext& context) {
-  if (context.options.get<LookaheadOptions>().every <= 0) return set;
+  if (!LookaheadOptions::is_on(context.options.get<LookaheadOptions>())) return set;
   for (Graph& graph : set.graphs) {
     if (!has_gradients(graph)) continue;
     Edit e(std::move(graph));

@@ -1,6 +1,7 @@
 #include "passes/techniques/loss_scale.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "ops/cast.h"
 #include "ops/elementwise.h"
@@ -23,16 +24,22 @@ void adapt(Edit& e, Value scale, int64_t growth, StateTable& table) {
   const Value longer = streak + 1.0;
   const Value grows = equal(longer, constant_like(longer, static_cast<double>(growth)));
   const Value zero = constant_like(streak, 0.0), grown = minimum(scale * 2.0, constant_like(scale, kLargestLossScale));
-  b.output(scale, OutputKind::metric, "gradient_scale");
+  add_metric(e, scale, "gradient_scale", "loss_scale");
   b.update(streak, select(ok, select(grows, zero, longer), zero));
   b.update(scale, select(ok, select(grows, grown, scale), maximum(scale * 0.5, constant_like(scale, 1.0))));
 }
 
 }  // namespace
 
+void LossScaleOptions::check(const PassOptions& options, RuleReport& report) {
+  const double scale = options.get<LossScaleOptions>().scale;
+  if (int exponent = 0; computes_in_f16(options) && std::frexp(scale, &exponent) != 0.5)
+    report.fail({"train.loss_scale"}, fmt::format("expected a power of two, got {}", scale));
+}
+
 StepSet loss_scale(StepSet set, const PassContext& context) {
   const LossScaleOptions& o = context.options.get<LossScaleOptions>();
-  if (o.scale == 1 && o.growth == 0) return set;
+  if (!computes_in_f16(context.options) || (o.scale == 1 && o.growth == 0)) return set;
   for (Graph& graph : set.graphs) {
     const bool adapts = o.growth > 0 && find_output(graph, OutputKind::metric, "accepted");
     std::vector<size_t> grads;

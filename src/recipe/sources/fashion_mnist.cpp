@@ -6,8 +6,10 @@ namespace lathe {
 namespace {
 
 struct FashionMnist {
-  static constexpr SourceFacts facts{
-      .name = "fashion_mnist", .targets = " class image ", .shape = {28, 28, 1}, .classes = 10};
+  static constexpr SourceFacts facts{.name = "fashion_mnist",
+                                     .targets = {data::LabelKind::class_index, data::LabelKind::image},
+                                     .shape = {28, 28, 1},
+                                     .classes = 10};
 
   static data::SourceInfo describe(const Recipe& r, data::Split split) {
     return data::describe_fashion_mnist(r.data.path, split);

@@ -7,7 +7,9 @@ namespace lathe {
 namespace {
 
 struct Idx {
-  static constexpr SourceFacts facts{.name = "idx", .targets = " class image ", .path = "the folder of the IDX files"};
+  static constexpr SourceFacts facts{.name = "idx",
+                                     .targets = {data::LabelKind::class_index, data::LabelKind::image},
+                                     .path = "the folder of the IDX files"};
 
   static data::SourceInfo describe(const Recipe& r, data::Split split) {
     return data::describe_idx_folder(r.data.path, split, r.data.classes);

@@ -3,6 +3,7 @@
 
 #include "data/file.h"
 #include "recipe/recipe_keys.h"
+#include "recipe/sources/fields.h"
 #include "recipe/sources/preparation.h"
 #include "recipe/sources/source.h"
 
@@ -10,19 +11,25 @@ namespace lathe {
 namespace {
 
 struct Npy {
-  static constexpr SourceFacts facts{.name = "npy",
-                                     .targets = " class value mask image ",
-                                     .path = "an npz file or a folder of npy files",
-                                     .tokens = SourceTokens::per_sample,
-                                     .numbers = true};
+  static constexpr SourceFacts facts{
+      .name = "npy",
+      .targets = {data::LabelKind::class_index, data::LabelKind::value, data::LabelKind::mask, data::LabelKind::image},
+      .path = "an npz file or a folder of npy files",
+      .tokens = SourceTokens::per_sample,
+      .numbers = true};
 
+  struct Params : data::NpyConfig {
+    static void fields(auto&& f) { number_fields<Params>(f); }
+  };
+
+  // What all sources have is added to the settings.
   static data::NpyConfig config(const Recipe& r) {
-    return {.path = r.data.path,
-            .target = r.data.target == "image" ? data::Target::image : target_of(r),
-            .classes = r.data.classes,
-            .row = r.data.row,
-            .standardize = r.data.standardize,
-            .vocab = takes_tokens(r) ? tokens_of(r).vocab : 0};
+    data::NpyConfig c = r.data.source.params.as<Params>();
+    c.path = r.data.path;
+    c.label = label_kind_of(r);
+    c.classes = r.data.classes;
+    c.vocab = takes_tokens(r) ? tokens_of(r).vocab : 0;
+    return c;
   }
 
   static data::SourceInfo describe(const Recipe& r, data::Split split) { return data::describe_npy(config(r), split); }

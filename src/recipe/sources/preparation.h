@@ -1,5 +1,5 @@
-// How the samples of a recipe are prepared, as its training data told: with the recipe, all that samples of other files
-// are read with.
+// How the samples of a recipe are prepared, as learned from its training data: with the recipe, all that samples of
+// other files are read with.
 #pragma once
 
 #include <optional>

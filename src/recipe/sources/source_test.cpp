@@ -29,24 +29,25 @@ TEST(Sources, RowsAreComplete) {
     const SourceFacts& f = rule->facts;
     EXPECT_TRUE(names.insert(f.name).second) << f.name;
     EXPECT_EQ(find_source(f.name), rule);
-    EXPECT_TRUE(f.has_target("class")) << f.name;
-    EXPECT_FALSE(f.has_target("")) << f.name;
-    EXPECT_EQ(rule->open == nullptr, f.own) << f.name;
-    EXPECT_EQ(rule->describe == nullptr, f.own) << f.name;
+    EXPECT_TRUE(f.targets.has(data::LabelKind::class_index)) << f.name;
+    EXPECT_EQ(rule->open == nullptr, f.own.has_value()) << f.name;
+    EXPECT_EQ(rule->describe == nullptr, f.own.has_value()) << f.name;
     EXPECT_TRUE(f.reads_path || f.path.empty()) << f.name;
-    EXPECT_TRUE(f.sized || !f.scales) << f.name;
-    EXPECT_FALSE(f.sized && f.shape[0] > 0) << f.name;
+    const bool sized = SourceSpec(f.name).params.find<Ints>("shape") != nullptr;
+    EXPECT_TRUE(sized || !f.scales) << f.name;
+    EXPECT_FALSE(sized && f.shape[0] > 0) << f.name;
     EXPECT_TRUE(!f.table || (f.numbers && rule->learn && rule->read_file)) << f.name;
+    EXPECT_EQ(rule->schema().find("standardize") != nullptr, f.numbers) << f.name;
   }
-  const std::vector<std::string_view> allowed = find_section_key("data.source")->allowed.choices;
+  const std::vector<std::string_view> allowed = allowed_of(*find_section_key("data.source")).choices;
   EXPECT_EQ(std::set<std::string_view>(allowed.begin(), allowed.end()), names);
 }
 
 TEST(Sources, UnknownNameIsAnErrorWithTheKnownOnes) {
   EXPECT_EQ(find_source("nothing"), nullptr);
   Recipe r;
-  r.data.source = "nothing";
-  EXPECT_FALSE(facts_of(r).own);
+  r.data.source.name = "nothing";
+  EXPECT_FALSE(is_custom_data(r));
   try {
     source_of(r);
     FAIL();
@@ -55,10 +56,10 @@ TEST(Sources, UnknownNameIsAnErrorWithTheKnownOnes) {
   }
 }
 
-TEST(Sources, DescribeTellsWhatOpenOpens) {
+TEST(Sources, DescribesWhatOpenOpens) {
   for (const char* name : {"synthetic", "text"}) {
     Recipe r = load_recipe(name == std::string("text") ? "gpt_tiny" : "fashion_mnist");
-    r.data.source = name;
+    r.data.source = SourceSpec(name);
     r.data.path.clear();
     r.data.train_samples = 0;
     const SourceRule& rule = source_of(r);
@@ -68,7 +69,7 @@ TEST(Sources, DescribeTellsWhatOpenOpens) {
       const auto source = rule.open(r, split, learned);
       EXPECT_EQ(source->size(), info.size) << name;
       EXPECT_EQ(source->fields()[0].type, info.sample) << name;
-      EXPECT_EQ(source->fields()[1].type, info.target) << name;
+      EXPECT_EQ(source->fields()[1].type, info.label) << name;
       EXPECT_EQ(source->resident_bytes(), info.resident_bytes) << name;
     }
   }
@@ -84,9 +85,10 @@ TEST(Sources, ErrorsListThoseThatFit) {
                    "\"fashion_mnist\""));
   EXPECT_TRUE(says(refusal({"data.source=csv", "data.path=a", "data.target=image"}),
                    "expected images as data.source for \"image\", got \"csv\""));
-  EXPECT_TRUE(says(refusal({"data.source=text"}),
-                   "expected images (\"fashion_mnist\", \"synthetic\", \"idx\", \"png\") or numbers (\"csv\", "
-                   "\"npy\") for model.family = \"cnn\", got \"text\""));
+  EXPECT_TRUE(
+      says(refusal({"data.source=text"}),
+           "expected images (\"fashion_mnist\", \"synthetic\", \"idx\", \"png\") or numbers (\"csv\", "
+           "\"npy\") for model.family = \"cnn\", got \"text\""));
   EXPECT_TRUE(says(refusal({"data.classes=9"}), "expected 10 for data.source = \"fashion_mnist\", got 9"));
   EXPECT_TRUE(says(refusal({"data.source=png", "data.path=a", "data.shape=[28,28,2]"}),
                    "data.shape: expected 1 or 3 channels of PNG files, got 2"));
@@ -97,13 +99,17 @@ TEST(Sources, ErrorsListThoseThatFit) {
 }
 
 TEST(Sources, KeysSayWhichSourcesReadThem) {
-  const auto needs = [](std::string_view key) { return needs_text(*find_section_key(key)); };
-  EXPECT_EQ(needs("data.shape"), "data.source = \"synthetic\" or \"png\"");
-  EXPECT_EQ(needs("data.row"), "data.source = \"csv\" or \"npy\"");
-  EXPECT_EQ(needs("data.label"), "data.source = \"csv\"");
-  EXPECT_EQ(needs("data.max_pixels"), "data.source = \"png\"");
-  EXPECT_EQ(needs("data.sequence"), "data.source = \"text\"");
-  EXPECT_EQ(needs("data.noise"), "data.target = \"image\", or \"mask\" of data.source = \"png\"");
+  const auto expect = [](const std::string& set, const std::string& needs) {
+    const std::string text = refusal({set});
+    EXPECT_TRUE(says(text, "has no effect: it is for " + needs + " only; remove it")) << text;
+  };
+  expect("data.shape=[8,8,1]", "data.source = \"synthetic\" or \"png\"");
+  expect("data.row=2", "data.source = \"csv\" or \"npy\"");
+  expect("data.label=x", "data.source = \"csv\"");
+  expect("data.max_pixels=9", "data.source = \"png\"");
+  expect("data.sequence=9", "data.source = \"text\"");
+  expect("data.noise=9", "data.target = \"image\", or \"mask\" of data.source = \"png\"");
+  expect("data.target_mean=9", "data.source = \"arrays\" or \"pixel_arrays\"");
 }
 
 }  // namespace

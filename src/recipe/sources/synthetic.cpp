@@ -1,6 +1,7 @@
 // Generated images, for trials without files.
 #include "data/synthetic.h"
 
+#include "recipe/sources/fields.h"
 #include "recipe/sources/source.h"
 
 namespace lathe {
@@ -8,18 +9,22 @@ namespace {
 
 struct Synthetic {
   static constexpr SourceFacts facts{
-      .name = "synthetic", .targets = " class value mask image ", .reads_path = false, .sized = true};
+      .name = "synthetic",
+      .targets = {data::LabelKind::class_index, data::LabelKind::value, data::LabelKind::mask, data::LabelKind::image},
+      .reads_path = false,
+      .generates = true};
+  using Params = Sized;
   static constexpr int64_t kTrain = 4096, kTest = 1024;  // samples, unless the recipe says how many
 
   static data::SyntheticConfig config(const Recipe& r, data::Split split) {
     data::SyntheticConfig c;
-    c.shape = Shape(r.data.shape);
+    c.shape = Shape(r.data.source.params.as<Params>().shape);
     c.classes = r.data.classes;
     const int64_t n = wanted_samples(r, split);
     c.count = n > 0 ? n : split == data::Split::train ? kTrain : kTest;
     c.seed = static_cast<uint64_t>(r.seed);
     c.split = split;
-    c.target = target_of(r);
+    c.label = source_target(r);
     return c;
   }
 

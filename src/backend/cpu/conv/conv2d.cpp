@@ -152,11 +152,11 @@ constexpr Candidate chain(std::string_view name) {
 }  // namespace
 
 std::vector<KernelTable::Row> conv2d_rows() {
-  return {{"conv2d", candidate<Winograd, ConvPass::forward>("cpu_winograd")},
-          {"conv2d", candidate<Direct, ConvPass::forward>("cpu_conv")},
-          {"conv2d_dx", candidate<Winograd, ConvPass::dx>("cpu_winograd_dx")},
-          {"conv2d_dx", candidate<Direct, ConvPass::dx>("cpu_conv_dx")},
-          {"conv2d_dw", candidate<Direct, ConvPass::dw>("cpu_conv_dw")},
+  return {{"conv2d", candidate<Winograd, ConvPass::forward>("cpu_winograd"), kWidened},
+          {"conv2d", candidate<Direct, ConvPass::forward>("cpu_conv"), kWidened},
+          {"conv2d_dx", candidate<Winograd, ConvPass::dx>("cpu_winograd_dx"), kWidened},
+          {"conv2d_dx", candidate<Direct, ConvPass::dx>("cpu_conv_dx"), kWidened},
+          {"conv2d_dw", candidate<Direct, ConvPass::dw>("cpu_conv_dw"), kWidened},
           {"fused", chain<Winograd>("cpu_winograd_chain")},
           {"fused", chain<Direct>("cpu_conv_chain")}};
 }

@@ -122,7 +122,7 @@ void tile(const TileArgs& t, const float* HWY_RESTRICT a, const float* HWY_RESTR
       multiply_add<MR, NV>([&](int i) HWY_ATTR { return i < kMr ? a[i * a_row] : tall[(i - kMr) * a_row]; }, b, acc);
     }
   }
-  // Addresses are computed anew: kept from the prefetches above, they would not fit the registers.
+  // Addresses are recomputed: kept from the prefetches above, they would not fit the registers.
   float* row = c;
   asm volatile("" : "+r"(row), "+r"(ldc));
   const bool add = t.add;

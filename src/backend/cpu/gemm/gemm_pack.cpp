@@ -126,7 +126,7 @@ void pack_taps(const Operand<float>& op, int64_t r0, int64_t rn, int64_t p0, int
 }
 
 // Rows are cells. Each tap is a run of channels in every row's pixel; where all pixels of a tap row lie inside the
-// image in x, the run goes on over its taps.
+// image in x, the run continues over its taps.
 template <class DV, int G>
 void pack_image(const Operand<float>& op, int64_t r0, int64_t rn, int64_t p0, int64_t pn, float* HWY_RESTRICT dst) {
   constexpr int kWidth = G * static_cast<int>(hn::MaxLanes(DV()));

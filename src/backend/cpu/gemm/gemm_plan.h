@@ -17,8 +17,8 @@ class Cut {
   // Pieces of `step`, the last one longer: so pieces of packed B begin where a panel does, however its last panels are
   // cut.
   static Cut last_longer(int64_t total, int64_t step);
-  // For tasks that whoever is free takes, none longer than `longest`. Cores are seldom equally fast, so with several
-  // threads (`ways`) the long pieces leave work for short ones (about `shortest` or more) at the end.
+  // For tasks that the next free thread takes, none longer than `longest`. Cores are seldom equally fast, so with
+  // several threads (`ways`) the long pieces leave work for short ones (about `shortest` or more) at the end.
   static Cut tasks(int64_t total, int64_t longest, int64_t ways, int64_t unit, int64_t shortest);
 
   int64_t count() const { return full_ + tail_; }

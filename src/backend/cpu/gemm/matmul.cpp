@@ -105,7 +105,7 @@ std::unique_ptr<Kernel> bind_fused(Device& device, const Site& site, const Kerne
 }  // namespace
 
 std::vector<KernelTable::Row> matmul_rows() {
-  return {{"matmul", {"cpu_gemm", accepts, workspace, bind}},
+  return {{"matmul", {"cpu_gemm", accepts, workspace, bind}, kWidened},
           {"fused", {"cpu_gemm_chain", accepts_fused, workspace_fused, bind_fused}}};
 }
 

@@ -22,12 +22,6 @@ namespace {
 
 constexpr int64_t kWidenBlock = 1 << 15;
 
-constexpr std::string_view kWidenedOps[] = {
-    "matmul",        "conv2d",          "conv2d_dx",      "conv2d_dw",        "max_pool",      "max_pool_grad",
-    "max_pool_pick", "avg_pool",        "softmax",        "avg_pool_grad",    "log_softmax",   "softmax_grad",
-    "layer_norm",    "batch_norm",      "scatter_add",    "log_softmax_grad", "cross_entropy", "cross_entropy_grad",
-    "dropout",       "layer_norm_grad", "batch_norm_grad"};
-
 Types widened(const Types& types) {
   Types out = types;
   for (TensorType& t : out) t.dtype = compute_type(t.dtype);
@@ -36,10 +30,8 @@ Types widened(const Types& types) {
 
 const KernelTable& wide_kernels() {
   static const KernelTable table = [] {
-    std::vector<KernelTable::Row> rows;
-    for (auto* family : {matmul_rows, conv2d_rows, gather_rows, random_uniform_rows, max_pool_rows, avg_pool_rows,
-                         softmax_rows, layer_norm_rows, batch_norm_rows})
-      for (const KernelTable::Row& row : family()) rows.push_back(row);
+    std::vector<KernelTable::Row> rows = family_rows();
+    std::erase_if(rows, [](const KernelTable::Row& row) { return !row.widened; });
     return KernelTable(std::move(rows));
   }();
   return table;
@@ -194,7 +186,8 @@ std::unique_ptr<Kernel> bind_chain(Device& device, const Site& site, const Kerne
 
 std::vector<KernelTable::Row> widened_rows() {
   std::vector<KernelTable::Row> rows;
-  for (std::string_view op : kWidenedOps) rows.push_back({op, {"cpu_widened", accepts, workspace, bind}});
+  for (const std::string& op : wide_kernels().ops())
+    rows.push_back({wide_kernels().candidates(op)[0].op, {"cpu_widened", accepts, workspace, bind}});
   rows.push_back({"fused", {"cpu_widened_chain", accepts_chain, workspace_chain, bind_chain}});
   return rows;
 }

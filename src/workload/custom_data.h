@@ -9,17 +9,17 @@ namespace lathe {
 
 // The recipe with its data section as `train` is: what the target is follows from field 1, unless the recipe says it.
 // UserError where the recipe asks for what only other data have.
-Recipe with_own_data(Recipe, const data::Source& train);
+Recipe with_custom_data(Recipe, const data::Source& train);
 
 // Numbers to predict are in the units of training in all sets. `validation` and `test` may be null; data.validation
 // holds a part of `train` out, which with `validation` is a UserError.
-Dataset own_dataset(const Recipe&, std::shared_ptr<const data::Source> train,
-                    std::shared_ptr<const data::Source> validation, std::shared_ptr<const data::Source> test);
+Dataset custom_dataset(const Recipe&, std::shared_ptr<const data::Source> train,
+                       std::shared_ptr<const data::Source> validation, std::shared_ptr<const data::Source> test);
 
 // What a prediction needs to know of the data, from the recipe of such a run alone; it counts no samples.
-DataSpec own_data_spec(const Recipe&);
+DataSpec custom_data_spec(const Recipe&);
 
 // UserError where the data would have to be opened, which only the program that trained the run can do.
-void refuse_own_data(const Recipe&);
+void refuse_custom_data(const Recipe&);
 
 }  // namespace lathe

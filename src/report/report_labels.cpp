@@ -1,4 +1,4 @@
-#include "report/report_targets.h"
+#include "report/report_labels.h"
 
 #include <algorithm>
 #include <cmath>
@@ -24,7 +24,7 @@ void for_predictions(Executor& e, const Compiled& c, const data::Source& source,
   const int64_t batch = x->type.shape[0];
   count = std::min(count, source.size());
   std::vector<std::vector<std::byte>> targets(static_cast<size_t>(batch));
-  for (auto& t : targets) t.resize(static_cast<size_t>(c.data.target.bytes()));
+  for (auto& t : targets) t.resize(static_cast<size_t>(c.data.label.bytes()));
   const auto bytes = static_cast<size_t>(c.data.sample.bytes());
   for (int64_t first = 0; first < count; first += batch) {
     const int64_t here = std::min(batch, count - first);
@@ -51,7 +51,7 @@ void for_predictions(Executor& e, const Compiled& c, const data::Source& source,
 io::ReportPart numbers_part(Executor& e, const Compiled& c, const data::Source& source, std::string_view set) {
   // Several columns share the axes, so they are shown in deviations.
   const bool several = c.data.terms() > 1;
-  const data::TargetUnits u = several ? data::TargetUnits{} : c.data.units;
+  const data::LabelUnits u = several ? data::LabelUnits{} : c.data.units;
   io::Line dots{fmt::format("{} samples", set), {}, {}, false}, truth{"as they should be", {}, {}};
   double low = std::numeric_limits<double>::infinity(), high = -low;
   for_predictions(e, c, source, kMostNumbers,
@@ -159,8 +159,8 @@ io::ReportPart pixels_part(Executor& e, const Compiled& c, const data::Source& s
 
 }  // namespace
 
-std::vector<io::ReportPart> target_parts(Executor& e, const Compiled& c, const data::Source& source,
-                                         std::string_view set) {
+std::vector<io::ReportPart> label_parts(Executor& e, const Compiled& c, const data::Source& source,
+                                        std::string_view set) {
   switch (c.config.task) {
     case Task::classify:
     case Task::embed: return {};

@@ -1,5 +1,5 @@
 // Training on arrays, and predicting with what came of it.
-#include "workload/own_data.h"
+#include "workload/custom_data.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -16,7 +16,9 @@
 
 #include "data/arrays.h"
 #include "io/safetensors.h"
+#include "loop/eval_result.h"
 #include "loop/signals.h"
+#include "loop/trainer.h"
 #include "predict/predict.h"
 #include "predict/predictor.h"
 #include "rundir/runs.h"
@@ -25,9 +27,9 @@
 namespace lathe {
 namespace {
 
-class OwnData : public testing::Test {
+class CustomData : public testing::Test {
  protected:
-  OwnData() {
+  CustomData() {
     char name[] = "/tmp/lathe-own-XXXXXX";
     dir_ = mkdtemp(name);
     for (size_t i = 0; i < labels_.size(); ++i) {
@@ -40,7 +42,7 @@ class OwnData : public testing::Test {
     options_.train_data = data::array_source(x_, {2}, labels_, 2);
     options_.eval_data = options_.train_data;
   }
-  ~OwnData() override { std::filesystem::remove_all(dir_); }
+  ~CustomData() override { std::filesystem::remove_all(dir_); }
 
   static Recipe recipe(const Sets& sets = {}) {
     return parse_recipe(R"(
@@ -58,10 +60,10 @@ class OwnData : public testing::Test {
   TrainOptions options_;
 };
 
-TEST_F(OwnData, TrainedAndPredicted) {
+TEST_F(CustomData, TrainedAndPredicted) {
   const TrainResult result = train(recipe(), options_);
   EXPECT_GT(result.accuracy, 0.95);
-  EXPECT_EQ(load_run_recipe(options_.out, {}).data.source, "arrays");
+  EXPECT_EQ(load_run_recipe(options_.out, {}).data.source.name, "arrays");
 
   Predictor one(options_.out), all(options_.out, {.batch = 64});
   ASSERT_EQ(all.outputs(), 2);
@@ -83,25 +85,25 @@ TEST_F(OwnData, TrainedAndPredicted) {
   EXPECT_THROW(evaluate(options_.out, {}), UserError);
 }
 
-TEST_F(OwnData, NumbersComeInTheUnitsOfTheData) {
+TEST_F(CustomData, NumbersComeInTheUnitsOfTheData) {
   // 1000 * x + 5000, and 0.3 - 0.01 * x: the second is learned as well as the first.
   std::vector<float> y(2 * 64), shifted_x(2 * 32), shifted_y(2 * 32);
   for (size_t i = 0; i < 64; ++i) y[2 * i] = 1000 * x_[2 * i] + 5000, y[2 * i + 1] = 0.3f - 0.01f * x_[2 * i];
-  // Evaluation data of another mean: errors are told in the same units.
+  // Evaluation data of another mean: errors are given in the same units.
   for (size_t i = 0; i < 32; ++i) {
     shifted_x[2 * i] = static_cast<float>(i) / 40, shifted_x[2 * i + 1] = 1;
     shifted_y[2 * i] = 1000 * shifted_x[2 * i] + 5000, shifted_y[2 * i + 1] = 0.3f - 0.01f * shifted_x[2 * i];
   }
-  options_.train_data = data::array_source(x_, {2}, data::ArrayTarget::values(y, 2));
-  options_.eval_data = data::array_source(shifted_x, {2}, data::ArrayTarget::values(shifted_y, 2));
+  options_.train_data = data::array_source(x_, {2}, data::ArrayLabels::values(y, 2));
+  options_.eval_data = data::array_source(shifted_x, {2}, data::ArrayLabels::values(shifted_y, 2));
   const TrainResult result = train(recipe({"train.epochs=40"}), options_);
   ASSERT_TRUE(result.test && result.test->rmse);
   EXPECT_LT(*result.test->rmse, 0.2);  // deviations
   EXPECT_GT(*result.test->r2, 0.9);
   const Recipe stored = load_run_recipe(options_.out, {});
   EXPECT_EQ(stored.data.target, "value");
-  EXPECT_EQ(stored.data.target_mean, options_.train_data->target_units().means);
-  EXPECT_EQ(stored.data.target_scale, options_.train_data->target_units().scales);
+  EXPECT_EQ(*stored.data.source.params.find<Doubles>("target_mean"), options_.train_data->label_units().means);
+  EXPECT_EQ(*stored.data.source.params.find<Doubles>("target_scale"), options_.train_data->label_units().scales);
 
   Predictor all(options_.out, {.batch = 64});
   ASSERT_EQ(all.outputs(), 2);
@@ -126,7 +128,7 @@ TEST_F(OwnData, NumbersComeInTheUnitsOfTheData) {
   EXPECT_TRUE(train(recipe({"train.epochs=40"}), options_).unchanged);
 }
 
-TEST_F(OwnData, PixelsToPixels) {
+TEST_F(CustomData, PixelsToPixels) {
   // Bright pixels are the mask; the image is the negative of the sample.
   std::vector<uint8_t> x(48 * 64), masks(x.size()), images(x.size());
   for (size_t i = 0; i < x.size(); ++i) {
@@ -143,18 +145,18 @@ TEST_F(OwnData, PixelsToPixels) {
     )",
                         "unet.toml", {"data.source=pixel_arrays", "data.target=" + target});
   };
-  options_.train_data = options_.eval_data = data::array_source(x, {8, 8}, data::ArrayTarget::masks(masks, 2));
+  options_.train_data = options_.eval_data = data::array_source(x, {8, 8}, data::ArrayLabels::masks(masks, 2));
   const TrainResult mask = train(unet("mask"), options_);
   EXPECT_GT(mask.accuracy, 0.9);
   Predictor segment(options_.out);
   EXPECT_EQ(segment.outputs(), 8 * 8 * 2);
   EXPECT_EQ(segment.sample(), (TensorType{DType::u8, {8, 8, 1}}));
   // What the recipe says must be what the arrays are.
-  EXPECT_THROW(with_own_data(unet("image"), *options_.train_data), UserError);
-  EXPECT_THROW(with_own_data(recipe(), *options_.train_data), UserError);
+  EXPECT_THROW(with_custom_data(unet("image"), *options_.train_data), UserError);
+  EXPECT_THROW(with_custom_data(recipe(), *options_.train_data), UserError);
 
   options_.out += "-image";
-  options_.train_data = options_.eval_data = data::array_source(x, {8, 8}, data::ArrayTarget::images(images));
+  options_.train_data = options_.eval_data = data::array_source(x, {8, 8}, data::ArrayLabels::images(images));
   const TrainResult image = train(unet("image"), options_);
   ASSERT_TRUE(image.test && image.test->psnr);
   EXPECT_GT(*image.test->psnr, *image.test->input_psnr + 3);
@@ -162,9 +164,9 @@ TEST_F(OwnData, PixelsToPixels) {
   EXPECT_EQ(restore.outputs(), 8 * 8);
 }
 
-TEST_F(OwnData, SetsHaveTheirNames) {
+TEST_F(CustomData, SetsHaveTheirNames) {
   const auto sets = [&](const Sets& keys, const auto& validation, const auto& test) {
-    return own_dataset(with_own_data(recipe(keys), *options_.train_data), options_.train_data, validation, test);
+    return custom_dataset(with_custom_data(recipe(keys), *options_.train_data), options_.train_data, validation, test);
   };
   const std::shared_ptr<const data::Source> none, given = options_.train_data;
   const Dataset part = sets({"data.validation=0.25"}, none, none);
@@ -184,7 +186,7 @@ TEST_F(OwnData, SetsHaveTheirNames) {
   EXPECT_THROW(sets({"data.validation=0.25"}, given, none), UserError) << "two validation sets";
 }
 
-TEST_F(OwnData, ValidationDataAreWhatIsChosenBy) {
+TEST_F(CustomData, ValidationDataAreWhatIsChosenBy) {
   TrainOptions o = options_;
   EXPECT_THROW(train(recipe({"checkpoint.best=true"}), o), UserError) << "test data are not";
   o.validation_data = options_.train_data;
@@ -198,7 +200,7 @@ TEST_F(OwnData, ValidationDataAreWhatIsChosenBy) {
   EXPECT_THROW(train(recipe(), o), UserError);
 }
 
-TEST_F(OwnData, AClassThatASetLacksIsToldOf) {
+TEST_F(CustomData, AClassThatASetLacksIsReported) {
   std::vector<int32_t> ones(64, 1);
   options_.eval_data = data::array_source(x_, {2}, ones, 2);
   const TrainResult r = train(recipe({"train.epochs=1"}), options_);
@@ -206,7 +208,7 @@ TEST_F(OwnData, AClassThatASetLacksIsToldOf) {
   EXPECT_NE(r.warnings[0].find("no sample of class 0 in the test set"), std::string::npos) << r.warnings[0];
 }
 
-TEST_F(OwnData, NoEpochsLeaveTheFirstCheckpoint) {
+TEST_F(CustomData, NoEpochsLeaveTheFirstCheckpoint) {
   const TrainResult first = train(recipe({"train.epochs=0"}), options_);
   EXPECT_EQ(first.steps, 0);
   EXPECT_TRUE(first.test.has_value());
@@ -221,7 +223,7 @@ TEST_F(OwnData, NoEpochsLeaveTheFirstCheckpoint) {
   EXPECT_EQ(train(recipe({"train.epochs=2"}), options_).eval_loss, resumed.eval_loss);
 }
 
-TEST_F(OwnData, ResumedWithTheSamePassesOnly) {
+TEST_F(CustomData, ResumedWithTheSamePassesOnly) {
   options_.compile.passes.added = {{"fuse", {"mine", [](StepSet s, const PassContext&) { return s; }, Level::tensor}}};
   train(recipe({"train.epochs=1"}), options_);
   options_.resume = true;
@@ -230,7 +232,7 @@ TEST_F(OwnData, ResumedWithTheSamePassesOnly) {
   EXPECT_THROW(train(recipe({"train.epochs=3"}), options_), UserError);
 }
 
-// What a class of one's own may get wrong.
+// What a custom source may get wrong.
 struct Wrong {
   int64_t size = 64, classes = 2;
   size_t fields = 2;
@@ -263,7 +265,7 @@ auto target_of_57(T value) {
   return [value](int64_t, data::SampleSpans to) { std::memcpy(to[1].data(), &value, sizeof value); };
 }
 
-TEST_F(OwnData, SourcesOfOnesOwnAreChecked) {
+TEST_F(CustomData, CustomSourcesAreChecked) {
   const std::pair<Wrong, const char*> wrong[] = {
       {{.fields = 0}, "mine: expected two fields"},
       {{.fields = 1}, "mine: expected two fields"},
@@ -295,25 +297,25 @@ TEST_F(OwnData, SourcesOfOnesOwnAreChecked) {
   const auto mask =
       std::make_shared<WrongSource>(Wrong{.target = {DType::u8, {2, 2}}, .read = target_of_57<uint8_t>(2)});
   Recipe r = recipe({"data.source=pixel_arrays", "data.target=mask", "model.family=unet"});
-  const Dataset checked = own_dataset(with_own_data(r, *mask), mask, nullptr, nullptr);
+  const Dataset checked = custom_dataset(with_custom_data(r, *mask), mask, nullptr, nullptr);
   std::byte x[4], y[4];
   const std::span<std::byte> spans[] = {x, y};
   EXPECT_NO_THROW(checked.train->read(56, spans));
   EXPECT_THROW(checked.train->read(57, spans), UserError);
 }
 
-TEST_F(OwnData, WhateverASourceThrowsComesThrough) {
+TEST_F(CustomData, WhateverASourceThrowsComesThrough) {
   options_.train_data =
       std::make_shared<WrongSource>(Wrong{.read = [](int64_t, data::SampleSpans) { throw 42; }});  // NOLINT
   EXPECT_THROW(train(recipe(), options_), int);
 }
 
-TEST_F(OwnData, EvaluationDataAloneAreRefused) {
+TEST_F(CustomData, EvaluationDataAloneAreRefused) {
   options_.train_data = nullptr;
   EXPECT_THROW(train(recipe(), options_), UserError);
 }
 
-TEST_F(OwnData, MovedPredictorsAreRefused) {
+TEST_F(CustomData, MovedPredictorsAreRefused) {
   train(recipe({"train.epochs=1"}), options_);
   Predictor first(options_.out);
   Predictor second(std::move(first));
@@ -322,7 +324,7 @@ TEST_F(OwnData, MovedPredictorsAreRefused) {
   EXPECT_THROW(first(std::span(x_).first(2), out), UserError);  // NOLINT(bugprone-use-after-move)
 }
 
-TEST_F(OwnData, AveragesAreAWholeModel) {
+TEST_F(CustomData, AveragesAreAWholeModel) {
   train(recipe({"train.epochs=1", "train.ema=0.9", "optimizer.groups=[{match=\"fc1.weight\",frozen=true}]"}), options_);
   io::PosixFs fs;
   const std::string folder = options_.out + "/checkpoints/step-000000004/";
@@ -367,7 +369,7 @@ class OwnHandler {
   struct sigaction before_ = {};
 };
 
-TEST_F(OwnData, SignalsAreTheProgramsOwnAgainAfterTheLastRun) {
+TEST_F(CustomData, SignalsAreTheProgramsOwnAgainAfterTheLastRun) {
   const OwnHandler handler;
   {
     std::optional<StopSignals> first(std::in_place), second(std::in_place);
@@ -392,7 +394,7 @@ TEST_F(OwnData, SignalsAreTheProgramsOwnAgainAfterTheLastRun) {
   EXPECT_TRUE(handles_mine(SIGUSR1));
 }
 
-TEST_F(OwnData, SignalsAreLeftAloneOnRequest) {
+TEST_F(CustomData, SignalsAreLeftAloneOnRequest) {
   const OwnHandler handler;
   int64_t left_alone = 0;
   options_.on_step = [&](int64_t step, Executor&) {
@@ -409,10 +411,10 @@ TEST_F(OwnData, SignalsAreLeftAloneOnRequest) {
   EXPECT_EQ(stopped.steps, 2);
 }
 
-TEST_F(OwnData, OtherShapesForEvaluationAreRefused) {
+TEST_F(CustomData, OtherShapesForEvaluationAreRefused) {
   options_.eval_data = data::array_source(x_, {1, 1, 2}, labels_, 2);
   EXPECT_THROW(train(recipe(), options_), UserError);
-  options_.eval_data = data::array_source(x_, {2}, data::ArrayTarget::values(std::span(x_).first(64), 1));
+  options_.eval_data = data::array_source(x_, {2}, data::ArrayLabels::values(std::span(x_).first(64), 1));
   EXPECT_THROW(train(recipe(), options_), UserError);
 }
 

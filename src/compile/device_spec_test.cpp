@@ -1,4 +1,4 @@
-#include "compile/targets.h"
+#include "compile/device_spec.h"
 
 #include <gtest/gtest.h>
 
@@ -16,9 +16,9 @@ namespace {
 constexpr const char* kGood = "backend = \"opencl\" # kernels\nmemory = \"2GiB\"\nbandwidth = 100\npeak.f32 = 1.5\n";
 
 TEST(Targets, EmbeddedFilesAreComplete) {
-  ASSERT_GE(embedded_targets().size(), 6u);
-  for (const EmbeddedTarget& e : embedded_targets()) {
-    const TargetFile t = load_target(std::string(e.name));
+  ASSERT_GE(embedded_device_specs().size(), 6u);
+  for (const EmbeddedDeviceSpec& e : embedded_device_specs()) {
+    const DeviceSpec t = load_device_spec(std::string(e.name));
     EXPECT_FALSE(t.description.empty()) << e.name;
     EXPECT_GT(t.memory, int64_t{1} << 30) << e.name;
     EXPECT_GT(t.transfer, 0) << e.name;
@@ -54,19 +54,19 @@ TEST(Targets, ErrorsNameFileAndLine) {
   };
   for (const auto& [text, message] : cases) {
     try {
-      parse_target(text, "x.toml");
+      parse_device_spec(text, "x.toml");
       ADD_FAILURE() << text;
     } catch (const UserError& e) {
       EXPECT_NE(std::string(e.what()).find(message), std::string::npos) << e.what();
       EXPECT_EQ(e.exit_code(), Exit::bad_recipe);
     }
   }
-  EXPECT_EQ(parse_target(kGood, "x.toml").memory, int64_t{2} << 30);
+  EXPECT_EQ(parse_device_spec(kGood, "x.toml").memory, int64_t{2} << 30);
 }
 
 // What TOML allows beside `key = value`: tables, and numbers and texts in all of their forms. Peaks stay in order.
 TEST(Targets, ReadAllOfToml) {
-  const TargetFile t = parse_target(
+  const DeviceSpec t = parse_device_spec(
       "backend = 'cuda'\ndescription = \"A \\\"card\\\" # 1\"\r\ncapability = 8.9\nmemory = \"\"\"8GiB\"\"\"\n"
       "bandwidth = 1_008\n[peak]\ntf32 = 8.26e1\nf32 = 0x10\n",
       "x.toml");
@@ -89,9 +89,9 @@ TEST(Targets, LeastTimeKnowsThePrecision) {
     const Recipe r = load_recipe("mlp", {"data.source=synthetic", "model.hidden=[4096,4096]", "train.batch_size=4096",
                                          "data.train_samples=4096", "train.precision=" + precision});
     CompileOptions o;
-    o.target = load_target(target);
+    o.spec = load_device_spec(target);
     const Compiled c = compile(r, describe_data(r), o);
-    return least_seconds(c.set.programs[c.program("train")], *o.target);
+    return least_seconds(c.set.programs[c.program("train")], *o.spec);
   };
   const double f32 = seconds("a100-40gb", "f32"), bf16 = seconds("a100-40gb", "bf16");
   EXPECT_LT(bf16, f32 / 4) << "16 times the peak for the products, the same memory for the weights";
@@ -103,7 +103,7 @@ TEST(Targets, LeastTimeKnowsThePrecision) {
 
 // As NVIDIA recommends for cuBLASLt; and the types of their tensor cores.
 TEST(Targets, CapabilityDecidesWorkspaceAndTypes) {
-  const auto target = [](const char* name) { return planned_target(load_target(name)); };
+  const auto target = [](const char* name) { return target_of_spec(load_device_spec(name)); };
   EXPECT_EQ(target("h100-80gb").library_workspace, int64_t{32} << 20);
   EXPECT_EQ(target("a100-40gb").library_workspace, int64_t{8} << 20);
   EXPECT_EQ(target("rtx4090-24gb").capability, 89);
@@ -111,7 +111,7 @@ TEST(Targets, CapabilityDecidesWorkspaceAndTypes) {
   const auto kernels = [](const char* name, const std::string& precision) {
     const Recipe r = load_recipe("fashion_mnist", {"data.source=synthetic", "train.precision=" + precision});
     CompileOptions o;
-    o.target = load_target(name);
+    o.spec = load_device_spec(name);
     const Compiled c = compile(r, describe_data(r), o);
     std::set<std::string> out;
     for (const Launch& l : c.set.programs[c.program("train")].launches) out.emplace(l.candidate.name);
@@ -126,7 +126,7 @@ TEST(Targets, CapabilityDecidesWorkspaceAndTypes) {
 TEST(Targets, AWorkspaceThatIsTooLargeNamesTheBatchThatFits) {
   const Recipe r = load_recipe("gpt_tiny", {"data.path="});
   CompileOptions o;
-  o.target = load_target("h100-80gb");
+  o.spec = load_device_spec("h100-80gb");
   o.device_memory = int64_t{32} << 20;
   try {
     compile(r, describe_data(r), o);
@@ -151,10 +151,11 @@ TEST(Targets, PeaksAreThoseThatTheCudaBackendComputes) {
                              {"h100-80gb", 132, 1980000},
                              {"rtx4090-24gb", 128, 2520000}};
   size_t files = 0;
-  for (const EmbeddedTarget& e : embedded_targets()) files += e.text.find("capability") != std::string_view::npos;
+  for (const EmbeddedDeviceSpec& e : embedded_device_specs())
+    files += e.text.find("capability") != std::string_view::npos;
   EXPECT_EQ(files, std::size(kCards)) << "a card of the folder is missing in this test";
   for (const Card& card : kCards) {
-    const TargetFile t = load_target(card.target);
+    const DeviceSpec t = load_device_spec(card.target);
     CudaInfo d;
     d.name = t.description;
     d.major = t.capability / 10;
@@ -162,7 +163,7 @@ TEST(Targets, PeaksAreThoseThatTheCudaBackendComputes) {
     d.multiprocessors = card.multiprocessors;
     d.clock_khz = card.clock_khz;
     ASSERT_FALSE(t.peaks.empty());
-    for (const TargetPeak& p : t.peaks) {
+    for (const DeviceSpecPeak& p : t.peaks) {
       const CudaMath math = p.type == "f32" ? CudaMath::f32 : p.type == "tf32" ? CudaMath::tf32 : CudaMath::f16;
       EXPECT_NEAR(peak_flops(d, math) / p.flops, 1, 0.1) << t.name << " " << p.type;
     }
@@ -183,8 +184,8 @@ TEST(Targets, PeaksAreThoseThatTheCudaBackendComputes) {
 TEST(Targets, PlanForACardNamesTheBatchThatFits) {
   const Recipe r = load_recipe("fashion_mnist", {"data.source=synthetic", "train.batch_size=2048"});
   CompileOptions o;
-  o.target = parse_target(kGood, "x.toml");
-  o.target->backend = "cpu";
+  o.spec = parse_device_spec(kGood, "x.toml");
+  o.spec->backend = "cpu";
   const DataSpec data = describe_data(r);
   const Compiled whole = compile(r, data, o);
   EXPECT_EQ(whole.target.peak_flops, 1.5e12);

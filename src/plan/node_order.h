@@ -1,6 +1,6 @@
-// schedule: the order in which nodes run. Readers of state come before the node that writes its update; updates run as
-// early as they can, so that gradients die there; among a few orders the one with the lowest peak of scratch memory is
-// taken.
+// order_nodes: the order in which nodes run. Readers of state come before the node that writes its update; updates run
+// as early as they can, so that gradients die there; among a few orders the one with the lowest peak of scratch memory
+// is taken.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace lathe {
 
-struct Schedule {
+struct NodeOrder {
   std::vector<int32_t> order;  // node indices
   Storage storage;             // of that order
   // False when some node reads both the old and the new value of a state: then that update cannot wait for all readers.
   bool readers_first = true;
 };
 
-Schedule schedule(const Graph&, const StorageFacts&, std::span<const int64_t> workspace, int64_t alignment);
+NodeOrder order_nodes(const Graph&, const StorageFacts&, std::span<const int64_t> workspace, int64_t alignment);
 
 }  // namespace lathe

@@ -1,4 +1,4 @@
-#include "compile/targets.h"
+#include "compile/device_spec.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,11 +17,11 @@
 namespace lathe {
 namespace {
 
-constexpr size_t kMaxTargetBytes = 64 << 10;
+constexpr size_t kMaxSpecBytes = 64 << 10;
 constexpr double kTera = 1e12, kGiga = 1e9;
-constexpr std::string_view kTargetKeys[] = {"description", "backend",  "memory",    "largest_allocation",
-                                            "bandwidth",   "transfer", "peak.f32",  "peak.tf32",
-                                            "peak.bf16",   "peak.f16", "capability"};
+constexpr std::string_view kSpecKeys[] = {"description", "backend",  "memory",    "largest_allocation",
+                                          "bandwidth",   "transfer", "peak.f32",  "peak.tf32",
+                                          "peak.bf16",   "peak.f16", "capability"};
 
 std::string_view kind_of(const toml::node& node) {
   if (node.is_boolean()) return "true or false";
@@ -31,7 +31,7 @@ std::string_view kind_of(const toml::node& node) {
 
 class Parser {
  public:
-  Parser(const std::string& file, TargetFile& out) : file_(file), out_(out) {}
+  Parser(const std::string& file, DeviceSpec& out) : file_(file), out_(out) {}
 
   // All values below `table`, each by its dotted key, in the order of the file.
   void read(const toml::table& table) {
@@ -43,7 +43,7 @@ class Parser {
     });
     for (const auto& [key, node] : entries) {
       line_ = node->source().begin.line;
-      if (std::ranges::find(kTargetKeys, key) == std::end(kTargetKeys)) unknown(key);
+      if (std::ranges::find(kSpecKeys, key) == std::end(kSpecKeys)) unknown(key);
       if (std::ranges::find(seen_, key) != seen_.end()) fail(key + " is given twice");  // once with a quoted dot
       seen_.push_back(key);
       if (const auto* text = node->as_string())
@@ -85,9 +85,9 @@ class Parser {
   }
 
   [[noreturn]] void unknown(const std::string& key) const {
-    const auto near = did_you_mean(key, kTargetKeys);
+    const auto near = did_you_mean(key, kSpecKeys);
     fail(near ? fmt::format("unknown key {}; did you mean {}?", shown(key), *near)
-              : fmt::format("unknown key {}; known: {}", shown(key), fmt::join(kTargetKeys, ", ")));
+              : fmt::format("unknown key {}; known: {}", shown(key), fmt::join(kSpecKeys, ", ")));
   }
 
   void text_value(const std::string& key, const std::string& value) {
@@ -133,7 +133,7 @@ class Parser {
   }
 
   const std::string& file_;
-  TargetFile& out_;
+  DeviceSpec& out_;
   std::vector<std::string> seen_;
   uint32_t line_ = 0;  // 0: the file as a whole
 };
@@ -142,18 +142,18 @@ std::string read_file(const std::string& path) {
   std::error_code ec;
   if (!std::filesystem::is_regular_file(path, ec)) {
     std::vector<std::string_view> names;
-    for (const EmbeddedTarget& t : embedded_targets()) names.push_back(t.name);
+    for (const EmbeddedDeviceSpec& t : embedded_device_specs()) names.push_back(t.name);
     const auto near = did_you_mean(path, names);
     throw UserError(fmt::format("--target {}: no such file, and no built-in target; {}known: {}", path,
                                 near ? fmt::format("did you mean {}? ", *near) : "", fmt::join(names, ", ")),
                     Exit::missing_input);
   }
   std::ifstream in(path, std::ios::binary);
-  std::string text(kMaxTargetBytes + 1, '\0');
+  std::string text(kMaxSpecBytes + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(in.gcount()));
-  if (text.size() > kMaxTargetBytes)
-    throw UserError(fmt::format("{}: expected a target file of at most {} bytes", path, kMaxTargetBytes),
+  if (text.size() > kMaxSpecBytes)
+    throw UserError(fmt::format("{}: expected a device spec of at most {} bytes", path, kMaxSpecBytes),
                     Exit::bad_recipe);
   return text;
 }
@@ -173,25 +173,25 @@ std::string_view arithmetic_of(const Launch& l) {
   }
 }
 
-double peak_of(const TargetFile& t, std::string_view type) {
-  const auto at = std::ranges::find(t.peaks, type, &TargetPeak::type);
+double peak_of(const DeviceSpec& t, std::string_view type) {
+  const auto at = std::ranges::find(t.peaks, type, &DeviceSpecPeak::type);
   return at != t.peaks.end() ? at->flops : type == "f32" ? 0 : peak_of(t, "f32");
 }
 
 }  // namespace
 
-double least_seconds(const Program& p, const TargetFile& t) {
+double least_seconds(const Program& p, const DeviceSpec& t) {
   double s = 0;
   for (const Launch& l : p.launches)
     s += std::max(l.flops() / peak_of(t, arithmetic_of(l)), (l.cost.bytes_read + l.cost.bytes_written) / t.bandwidth);
   return s;
 }
 
-TargetFile parse_target(std::string_view text, const std::string& file) {
-  TargetFile out;
+DeviceSpec parse_device_spec(std::string_view text, const std::string& file) {
+  DeviceSpec out;
   Parser parser(file, out);
   try {
-    parser.read(parse_toml(text, kMaxTargetBytes));
+    parser.read(parse_toml(text, kMaxSpecBytes));
   } catch (const TomlError& e) {
     throw UserError(fmt::format("{}:{}: {}", file, e.line, e.message), Exit::bad_recipe);
   }
@@ -199,26 +199,26 @@ TargetFile parse_target(std::string_view text, const std::string& file) {
   return out;
 }
 
-TargetFile load_target(const std::string& name) {
-  for (const EmbeddedTarget& t : embedded_targets())
+DeviceSpec load_device_spec(const std::string& name) {
+  for (const EmbeddedDeviceSpec& t : embedded_device_specs())
     if (t.name == name) {
-      TargetFile out = parse_target(t.text, fmt::format("targets/{}.toml", t.name));
+      DeviceSpec out = parse_device_spec(t.text, fmt::format("targets/{}.toml", t.name));
       out.name = name;
       return out;
     }
-  TargetFile out = parse_target(read_file(name), name);
+  DeviceSpec out = parse_device_spec(read_file(name), name);
   out.name = std::filesystem::path(name).stem().string();
   return out;
 }
 
-Target planned_target(const TargetFile& f) {
+Target target_of_spec(const DeviceSpec& f) {
   Target t = find_backend(f.backend).target({.index = -1, .threads = 0});
   t.name = f.name;
   if (f.capability > 0) set_capability(t, f.capability);
   t.memory = f.memory;
   t.largest_allocation = f.largest_allocation > 0 ? f.largest_allocation : f.memory;
   t.peak_bandwidth = f.bandwidth;
-  for (const TargetPeak& p : f.peaks)
+  for (const DeviceSpecPeak& p : f.peaks)
     if (p.type == "f32") t.peak_flops = p.flops;
   return t;
 }

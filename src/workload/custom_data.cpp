@@ -1,4 +1,4 @@
-#include "workload/own_data.h"
+#include "workload/custom_data.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,6 +6,7 @@
 
 #include "data/hold_out.h"
 #include "recipe/recipe_errors.h"
+#include "recipe/sources/source.h"
 
 namespace lathe {
 namespace {
@@ -50,7 +51,7 @@ class Checked final : public data::Source {
   int64_t classes() const override { return classes_; }
   std::string description() const override { return whole_->description(); }
   int64_t resident_bytes() const override { return whole_->resident_bytes(); }
-  data::TargetUnits target_units() const override { return whole_->target_units(); }
+  data::LabelUnits label_units() const override { return whole_->label_units(); }
   std::optional<int32_t> label(int64_t index) const override {
     const auto known = whole_->label(index);
     if (known) check(*known >= 0 && *known < classes_, index, *known);
@@ -70,12 +71,12 @@ class Checked final : public data::Source {
 };
 
 // The data.target that field 1 is.
-const char* target_name(const data::Source& s) {
+data::LabelKind label_kind_of(const data::Source& s) {
   const TensorType &x = s.fields()[0].type, &y = s.fields()[1].type;
-  if (y == TensorType{DType::i32, {}}) return "class";
-  if (y.dtype == DType::f32 && y.shape.ndim() == 1) return "value";
-  if (y == TensorType{DType::u8, {x.shape[0], x.shape[1]}}) return "mask";
-  if (y == x && y.dtype == DType::u8) return "image";
+  if (y == TensorType{DType::i32, {}}) return data::LabelKind::class_index;
+  if (y.dtype == DType::f32 && y.shape.ndim() == 1) return data::LabelKind::value;
+  if (y == TensorType{DType::u8, {x.shape[0], x.shape[1]}}) return data::LabelKind::mask;
+  if (y == x && y.dtype == DType::u8) return data::LabelKind::image;
   throw UserError(fmt::format("{}: expected targets of i32 [], f32 [n], u8 [H, W] or u8 as the sample, got {} for {}",
                               s.description(), to_string(y), to_string(x)));
 }
@@ -83,8 +84,8 @@ const char* target_name(const data::Source& s) {
 // A source whose numbers to predict are standardised as those of another one.
 class Rescaled final : public data::Source {
  public:
-  Rescaled(std::shared_ptr<const Source> whole, data::TargetUnits to)
-      : whole_(std::move(whole)), from_(whole_->target_units()), to_(std::move(to)) {}
+  Rescaled(std::shared_ptr<const Source> whole, data::LabelUnits to)
+      : whole_(std::move(whole)), from_(whole_->label_units()), to_(std::move(to)) {}
 
   int64_t size() const override { return whole_->size(); }
   std::span<const data::Field> fields() const override { return whole_->fields(); }
@@ -101,11 +102,11 @@ class Rescaled final : public data::Source {
   int64_t classes() const override { return whole_->classes(); }
   std::string description() const override { return whole_->description(); }
   int64_t resident_bytes() const override { return whole_->resident_bytes(); }
-  data::TargetUnits target_units() const override { return to_; }
+  data::LabelUnits label_units() const override { return to_; }
 
  private:
   std::shared_ptr<const Source> whole_;
-  data::TargetUnits from_, to_;
+  data::LabelUnits from_, to_;
 };
 
 // Data to evaluate with: checked, and in the units of training.
@@ -117,10 +118,10 @@ std::shared_ptr<const data::Source> as_training(const Recipe& r, const DataSpec&
   LATHE_USER_CHECK(fields[0].type == spec.sample && s->classes() == spec.classes,
                    "{}: expected samples of {} with {} classes as for training, got {} with {}", s->description(),
                    to_string(spec.sample), spec.classes, to_string(fields[0].type), s->classes());
-  LATHE_USER_CHECK(fields[1].type == spec.target, "{}: expected targets of {} as for training, got {}",
-                   s->description(), to_string(spec.target), to_string(fields[1].type));
-  if (r.data.target != "value") return s;
-  const data::TargetUnits u = s->target_units();
+  LATHE_USER_CHECK(fields[1].type == spec.label, "{}: expected targets of {} as for training, got {}", s->description(),
+                   to_string(spec.label), to_string(fields[1].type));
+  if (label_kind_of(r) != data::LabelKind::value) return s;
+  const data::LabelUnits u = s->label_units();
   for (const size_t n : {u.means.size(), u.scales.size()})
     LATHE_USER_CHECK(n == 0 || static_cast<int64_t>(n) == spec.classes, "{}: expected units of {} numbers, got {}",
                      s->description(), spec.classes, n);
@@ -129,33 +130,35 @@ std::shared_ptr<const data::Source> as_training(const Recipe& r, const DataSpec&
 
 }  // namespace
 
-Recipe with_own_data(Recipe r, const data::Source& train) {
+Recipe with_custom_data(Recipe r, const data::Source& train) {
   check_form(train);
   const TensorType& sample = train.fields()[0].type;
   LATHE_USER_CHECK((sample.dtype == DType::f32 || sample.dtype == DType::u8) && sample.shape.ndim() == 3,
                    "{}: expected samples of f32 or u8 [H, W, C], got {}", train.description(), to_string(sample));
-  const char* target = target_name(train);
-  LATHE_USER_CHECK(r.data.target == target || r.data.target == "class",
-                   "data.target: expected \"{}\" for {}, got \"{}\"", target, train.description(), r.data.target);
-  r.data.target = target;
-  r.data.source = sample.dtype == DType::f32 ? kArraySource : kPixelArraySource;
+  const data::LabelKind target = label_kind_of(train);
+  LATHE_USER_CHECK(label_kind_of(r) == target || label_kind_of(r) == data::LabelKind::class_index,
+                   "data.target: expected \"{}\" for {}, got \"{}\"", name_of(target), train.description(),
+                   r.data.target);
+  r.data.target = name_of(target);
+  r.data.source = own_source(sample.dtype);
   r.data.path.clear();
-  r.data.shape = sample.shape.to_ints();
-  if (r.data.target != "image") r.data.classes = train.classes();
-  if (r.data.target == "value") {
-    const data::TargetUnits u = train.target_units();
-    r.data.target_mean = u.means.empty() ? Doubles{u.mean} : u.means;
-    r.data.target_scale = u.scales.empty() ? Doubles{u.scale} : u.scales;
+  ParamSet& own = r.data.source.params;
+  own.set("shape", sample.shape.to_ints());
+  if (target != data::LabelKind::image) r.data.classes = train.classes();
+  if (target == data::LabelKind::value) {
+    const data::LabelUnits u = train.label_units();
+    own.set("target_mean", u.means.empty() ? Doubles{u.mean} : u.means);
+    own.set("target_scale", u.scales.empty() ? Doubles{u.scale} : u.scales);
   }
   r.data.train_samples = r.data.test_samples = 0;
   validate(r);
   return r;
 }
 
-Dataset own_dataset(const Recipe& r, std::shared_ptr<const data::Source> train,
-                    std::shared_ptr<const data::Source> validation, std::shared_ptr<const data::Source> test) {
+Dataset custom_dataset(const Recipe& r, std::shared_ptr<const data::Source> train,
+                       std::shared_ptr<const data::Source> validation, std::shared_ptr<const data::Source> test) {
   Dataset out;
-  out.spec = own_data_spec(r);
+  out.spec = custom_data_spec(r);
   out.resident_bytes = train->resident_bytes();
   train = std::make_shared<Checked>(std::move(train));
   for (auto* evaluated : {&validation, &test})
@@ -190,28 +193,30 @@ Dataset own_dataset(const Recipe& r, std::shared_ptr<const data::Source> train,
   return out;
 }
 
-DataSpec own_data_spec(const Recipe& r) {
+DataSpec custom_data_spec(const Recipe& r) {
   DataSpec spec;
-  spec.sample = {r.data.source == kArraySource ? DType::f32 : DType::u8, Shape(r.data.shape)};
-  const bool image = r.data.target == "image";
+  const ParamSet& own = r.data.source.params;
+  const data::LabelKind target = label_kind_of(r);
+  spec.sample = {facts_of(r).own.value(), Shape(*own.find<Ints>("shape"))};
+  const bool image = target == data::LabelKind::image;
   spec.classes = image ? spec.sample.shape[2] : r.data.classes;
-  if (r.data.target == "value") {
-    spec.target = {DType::f32, {spec.classes}};
-    spec.units = data::units_of(r.data.target_mean, r.data.target_scale);
-  } else if (r.data.target == "mask") {
-    spec.target = {DType::u8, {spec.sample.shape[0], spec.sample.shape[1]}};
+  if (target == data::LabelKind::value) {
+    spec.label = {DType::f32, {spec.classes}};
+    spec.units = data::units_of(*own.find<Doubles>("target_mean"), *own.find<Doubles>("target_scale"));
+  } else if (target == data::LabelKind::mask) {
+    spec.label = {DType::u8, {spec.sample.shape[0], spec.sample.shape[1]}};
   } else if (image) {
-    spec.target = spec.sample;
+    spec.label = spec.sample;
   }
   return spec;
 }
 
-void refuse_own_data(const Recipe& r) {
-  if (is_own_data(r))
+void refuse_custom_data(const Recipe& r) {
+  if (is_custom_data(r))
     throw UserError(
         fmt::format("data.source: \"{}\" means the arrays of the program that trained this run; only it can "
                     "open them (predictions for other samples, `lathe predict RUN x.npy`, need none)",
-                    r.data.source),
+                    r.data.source.name),
         Exit::missing_input);
 }
 

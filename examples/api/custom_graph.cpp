@@ -1,4 +1,4 @@
-// A graph of one's own on a device, without a recipe: a convolution learns to spell a signal by the CTC loss.
+// A custom graph on a device, without a recipe: a convolution learns to spell a signal by the CTC loss.
 #include <lathe/lathe.h>
 
 #include <cstdio>
@@ -20,37 +20,34 @@ Graph make_step() {
   const auto each = [&](double v) { return full(b, {DType::i32, {kBatch}}, v); };
   const Value loss = reduce_mean(ctc_loss(scores, labels, each(kFrames), each(kLabels)), {0});
   const Values weights{w1, w2}, slopes = grad(loss, weights);
-  b.output(loss, OutputKind::result, "loss");
+  b.output(loss, OutputKind::metric, "loss");
   for (size_t i = 0; i < slopes.size(); ++i) b.update(weights[i], weights[i] - clamp(slopes[i], -1, 1) * 0.2);
   return b.finish();
 }
 
 int main() try {
-  const Backend& backend = find_backend("cpu");
-  const std::unique_ptr<Device> device = backend.open({});
-  const Graph graph = run_pipeline(make_step(), {.target = device->target()});
-  const ProgramSet set = plan({graph}, device->target(), backend.kernels());
-  device->allocate(set.segments);
-  BoundProgram program(*device, set.programs[0]);
-
+  Session session(set_of(make_step()));  // its state starts at zero
   std::mt19937 random(1);
-  std::vector<HostTensor> in;
-  for (const Port& p : set.programs[0].inputs)
-    in.push_back({p.type, std::vector<double>(static_cast<size_t>(p.type.numel()))});
-  for (size_t i = 2; i < in.size(); ++i)
-    for (double& v : in[i].data) v = std::uniform_real_distribution(-0.3, 0.3)(random);
+  for (const StateSpec& row : session.state()) {
+    std::vector<float> first(static_cast<size_t>(row.type.numel()));
+    for (float& v : first) v = std::uniform_real_distribution(-0.3F, 0.3F)(random);
+    session.write(row.name, first);
+  }
+  std::vector<float> x(kBatch * kFrames * kClasses);
+  std::vector<int32_t> labels(kBatch * kLabels);
   double first = 0, loss = 0;
   for (int step = 0; step < 300; ++step) {
-    for (double& v : in[0].data) v = std::normal_distribution(0.0, 0.3)(random);
-    for (size_t i = 0; i < in[1].data.size(); ++i) {  // a label lasts for two frames somewhere in its six
+    for (float& v : x) v = std::normal_distribution(0.0F, 0.3F)(random);
+    for (size_t i = 0; i < labels.size(); ++i) {  // a label lasts for two frames somewhere in its six
       const size_t label = 1 + random() % (kClasses - 1), frame = i * (kFrames / kLabels) + random() % 4;
-      in[1].data[i] = static_cast<double>(label);
-      for (const size_t at : {frame, frame + 1}) in[0].data[at * kClasses + label] += 2;
+      labels[i] = static_cast<int32_t>(label);
+      for (const size_t at : {frame, frame + 1}) x[at * kClasses + label] += 2;
     }
-    const std::vector<HostTensor> out = program.run(in);
-    loss = out[0].data[0];
+    session.feed("x", x);
+    session.feed("labels", labels);
+    session.run("step");
+    loss = session.metric("loss");
     if (step == 0) first = loss;
-    for (size_t i = 1; i < out.size(); ++i) in[i + 1].data = out[i].data;
   }
   std::printf("loss %.2f, after 300 steps %.2f\n", first, loss);
   return loss < 0.1 * first ? 0 : 1;

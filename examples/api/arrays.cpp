@@ -1,4 +1,4 @@
-// Trains a net on arrays of one's own: which of three arms of a spiral a point lies on.
+// Trains a net on arrays in memory: which of three arms of a spiral a point lies on.
 #include <lathe/lathe.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "plan/schedule.h"
+#include "plan/node_order.h"
 
 #include <algorithm>
 #include <numeric>
@@ -9,9 +9,9 @@
 namespace lathe {
 namespace {
 
-class Scheduler {
+class OrderSearch {
  public:
-  Scheduler(const Graph& g, const StorageFacts& facts)
+  OrderSearch(const Graph& g, const StorageFacts& facts)
       : g_(g), facts_(facts), count_(static_cast<int32_t>(g.nodes.size())) {
     before_.resize(g.nodes.size());
     is_update_.assign(g.nodes.size(), false);
@@ -153,7 +153,7 @@ class Scheduler {
 
   class ListRun {
    public:
-    ListRun(const Scheduler& s, std::span<const int32_t> rank, bool free_early)
+    ListRun(const OrderSearch& s, std::span<const int32_t> rank, bool free_early)
         : s_(s),
           rank_(rank),
           free_early_(free_early),
@@ -232,7 +232,7 @@ class Scheduler {
       }
     }
 
-    const Scheduler& s_;
+    const OrderSearch& s_;
     std::span<const int32_t> rank_;
     bool free_early_;
     std::vector<int32_t> pending_;
@@ -253,15 +253,16 @@ class Scheduler {
 
 }  // namespace
 
-Schedule schedule(const Graph& g, const StorageFacts& facts, std::span<const int64_t> workspace, int64_t alignment) {
-  Scheduler s(g, facts);
+NodeOrder order_nodes(const Graph& g, const StorageFacts& facts, std::span<const int64_t> workspace,
+                      int64_t alignment) {
+  OrderSearch s(g, facts);
   std::vector<int32_t> as_built(g.nodes.size());
   std::iota(as_built.begin(), as_built.end(), 0);
   std::vector<int32_t> by_demand(g.nodes.size());
   const std::vector<int32_t> demand = s.demand_order();
   for (size_t p = 0; p < demand.size(); ++p) by_demand[static_cast<size_t>(demand[p])] = static_cast<int32_t>(p);
 
-  Schedule best;
+  NodeOrder best;
   int64_t best_peak = -1;
   const auto consider = [&](std::vector<int32_t> order) {
     Storage storage = assign_storage(g, facts, order, workspace);
