@@ -126,6 +126,21 @@ TEST(Techniques, ClipValue) {
   expect_near(bench.state["u"], {1 - 0.1, 1 + 0.16, 1 - 0.16});
 }
 
+// Of a convolution with 2 outputs, [2, 1, 2, 3]: each loses the mean of its 6 elements; then gradients are clipped.
+TEST(Techniques, CentralizeSubtractsTheMeanOfEachOutput) {
+  const PassOptions options = PassOptions().set(CentralizeOptions{true}).set(ClipValueOptions{3});
+  const Doubles g{1, 2, 3, 4, 5, 9, -1, 0, 0, 0, 0, -5}, mean{4, -1};
+  Bench bench(options, {.name = "sgd"}, 0, 0, {2, 1, 2, 3});
+  bench.step(g, g);
+  bench.step(g, g);  // of the tail
+  Doubles expected;
+  for (size_t i = 0; i < g.size(); ++i) expected.push_back(1 - 2 * kLr * std::clamp(g[i] - mean[i / 6], -3.0, 3.0));
+  expect_near(bench.state["u"], expected);
+  Bench vectors(options);  // without a mean over inputs
+  vectors.step({0.5, 1, 2}, kV);
+  expect_near(vectors.state["u"], {1 - kLr * 0.5, 1 - kLr, 1 - kLr * 2});
+}
+
 TEST(Techniques, ClipNorm) {
   Bench bench(PassOptions().set(ClipNormOptions{2}));
   bench.step(kU, kV);

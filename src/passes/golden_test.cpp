@@ -137,6 +137,8 @@ bool turn_on(const std::string& name, PassOptions& o) {
     o.set(SamOptions{0.05});
   else if (name == "accumulate")
     o.set(AccumulateOptions{2});
+  else if (name == "centralize")
+    o.set(CentralizeOptions{true});
   else if (name == "clip_value")
     o.set(ClipValueOptions{0.5});
   else if (name == "lookahead")

@@ -5,6 +5,7 @@
 #include "passes/pass.h"
 #include "passes/techniques/accumulate.h"
 #include "passes/techniques/average.h"
+#include "passes/techniques/centralize.h"
 #include "passes/techniques/clip_norm.h"
 #include "passes/techniques/clip_value.h"
 #include "passes/techniques/gate.h"
@@ -20,6 +21,7 @@ inline constexpr PassEntry kTechniques[] = {
     // All below see the graph in which gradients meet parameters.
     {"accumulate", accumulate, Level::tensor, true, kTouchesState | kTouchesPorts | kTouchesGraphs, Promise::preserves,
      kOptions<AccumulateOptions>},
+    {"centralize", centralize, Level::tensor, false, kTouchesNothing, Promise::changes, kOptions<CentralizeOptions>},
     {"clip_value", clip_value, Level::tensor, false, kTouchesNothing, Promise::changes, kOptions<ClipValueOptions>},
     {"lookahead", lookahead, Level::tensor, false, kTouchesState | kTouchesPorts, Promise::changes,
      kOptions<LookaheadOptions>},
