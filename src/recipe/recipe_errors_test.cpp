@@ -99,7 +99,7 @@ TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
       {"[data]\nsource = \"fashion-mnist\"", "did you mean \"fashion_mnist\"?"},
       {"[model]\nfamily = \"transformer\"", "a.toml:2:10: model.family: " + kOne +
                                                 "\"mlp\", \"cnn\", \"resnet\", \"mobilenetv2\", \"efficientnet\", "
-                                                "\"vit\", \"bert\", \"unet\", \"lstm\", \"gpt\", "
+                                                "\"vit\", \"mixer\", \"bert\", \"unet\", \"lstm\", \"gpt\", "
                                                 "\"layers\", "
                                                 "got \"transformer\""},
       {"[model]\nfamily = \"resnt\"", "did you mean \"resnet\"?"},
@@ -244,6 +244,8 @@ TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
       {"[model]\ndepth = 34", "a.toml:2:9: model.depth: has no effect: it is for model.family = \"resnet\" only"},
       {"[model]\nfamily = \"resnet\"\nstem = \"imagnet\"", "did you mean \"imagenet\"?"},
       {"[model]\nfamily = \"vit\"\npatch = 5",
+       "a.toml:3:9: model.patch: expected a divisor of the image sides 28 and 28, got 5"},
+      {"[model]\nfamily = \"mixer\"\npatch = 5",
        "a.toml:3:9: model.patch: expected a divisor of the image sides 28 and 28, got 5"},
       {"[model]\nfamily = \"vit\"\nwidth = 10\nheads = 4", "a.toml:4:9: model.heads: expected a divisor"},
       {"[model]\nfamily = \"vit\"\nactivation = \"gelu\"", "a.toml:3:14: model.activation: has no effect"},

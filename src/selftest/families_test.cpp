@@ -27,6 +27,8 @@ const std::vector<FamilyCase>& family_cases() {
       {"mlp", {"model.family=efficientnet", "model.variant=1"}},
       {"mlp", {"model.family=vit"}},
       {"mlp", {"model.family=vit", "model.pool=mean", "model.patch=14", "model.feed_forward=100"}},
+      {"mlp", {"model.family=mixer", "model.dropout=0.1"}},
+      {"mlp", {"model.family=mixer", "model.patch=14", "model.token_mixing=20", "model.feed_forward=100"}},
       {"mlp", {"model.family=bert", "model.layers=2", "model.dropout=0.1"}},
       {"clipart_unet", {"model.channels=[8,16,32,64]"}},
       {"clipart_unet", {"data.target=image", "model.dropout=0.1"}},

@@ -92,6 +92,10 @@ CASES = {
         "model.family": "vit", "model.patch": 4, "model.layers": 3, "model.heads": 3, "model.width": 48,
         "model.pool": "mean", "optimizer.name": "adamw", "optimizer.lr": 1e-3, "optimizer.weight_decay": 0.1,
         "train.clip_norm": 1.0},
+    "mixer": FASHION | {
+        "model.family": "mixer", "model.patch": 7, "model.layers": 3, "model.width": 40, "model.token_mixing": 24,
+        "model.feed_forward": 56, "optimizer.name": "adamw", "optimizer.lr": 1e-3, "optimizer.weight_decay": 0.1,
+        "train.clip_norm": 1.0},
     "gpt_adamw": TEXT | {
         "model.layers": 2, "model.heads": 4, "model.width": 64, "model.sequence": 32, "train.batch_size": 16,
         "optimizer.name": "adamw", "optimizer.lr": 1e-3, "optimizer.beta2": 0.95, "optimizer.weight_decay": 0.1,
@@ -107,7 +111,7 @@ CASES = {
         "train.batch_size": 9, "train.accumulate": 3, "optimizer.name": "sgd", "optimizer.lr": 0.1,
         "optimizer.momentum": 0.9, "train.label_smoothing": 0.05, "schedule.warmup_steps": 2},
 }
-RECIPES = {"bert": "mlp", "lstm": "mlp", "mobilenetv2": "mlp", "efficientnet": "mlp", "mlp": "mlp", "cnn": "fashion_mnist", "resnet": "mlp", "vit": "mlp", "unet": "mlp", "gpt": "gpt_tiny"}  # by family; the keys that matter are set anyway
+RECIPES = {"bert": "mlp", "lstm": "mlp", "mobilenetv2": "mlp", "efficientnet": "mlp", "mlp": "mlp", "cnn": "fashion_mnist", "resnet": "mlp", "vit": "mlp", "mixer": "mlp", "unet": "mlp", "gpt": "gpt_tiny"}  # by family; the keys that matter are set anyway
 DEFAULTS = {"optimizer.momentum": 0.0, "optimizer.nesterov": False, "optimizer.beta1": 0.9, "optimizer.beta2": 0.999,
             "optimizer.eps": 1e-8, "optimizer.weight_decay": 0.0, "schedule.name": "constant", "schedule.warmup_steps": 0,
             "schedule.min_lr": 0.0, "train.accumulate": 1, "train.clip_norm": 0.0, "train.clip_value": 0.0,

@@ -298,6 +298,36 @@ class Vit(nn.Module):
         return self.heads["head"](x[:, 0] if self.pool == "token" else x.mean(1))
 
 
+class MixerBlock(nn.Module):
+    def __init__(self, keys, tokens):
+        super().__init__()
+        width = keys["model.width"]
+        pair = lambda size, inner: nn.ModuleDict({"fc1": nn.Linear(size, inner), "fc2": nn.Linear(inner, size)})
+        self.norm1, self.mlp_tokens = nn.LayerNorm(width, eps=1e-6), pair(tokens, keys["model.token_mixing"])
+        self.norm2, self.mlp_channels = nn.LayerNorm(width, eps=1e-6), pair(width, keys["model.feed_forward"])
+
+    def forward(self, x):
+        mix = lambda mlp, y: mlp["fc2"](F.gelu(mlp["fc1"](y)))
+        x = x + mix(self.mlp_tokens, self.norm1(x).transpose(1, 2)).transpose(1, 2)
+        return x + mix(self.mlp_channels, self.norm2(x))
+
+
+class Mixer(nn.Module):
+    """MLP-Mixer with timm's names."""
+
+    def __init__(self, keys, shape, classes):
+        super().__init__()
+        patch, width = keys["model.patch"], keys["model.width"]
+        self.stem = nn.ModuleDict({"proj": nn.Conv2d(shape[2], width, patch, patch)})
+        tokens = (shape[0] // patch) * (shape[1] // patch)
+        self.blocks = nn.Sequential(*(MixerBlock(keys, tokens) for _ in range(keys["model.layers"])))
+        self.norm, self.head = nn.LayerNorm(width, eps=1e-6), nn.Linear(width, classes)
+
+    def forward(self, x):
+        x = self.blocks(self.stem["proj"](x).flatten(2).transpose(1, 2))
+        return self.head(self.norm(x).mean(1))
+
+
 class BertLayer(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
@@ -398,7 +428,7 @@ class Unet(nn.Module):
         return self.outc["conv"](y).permute(0, 2, 3, 1).flatten(0, 2)  # a row of classes for each pixel
 
 
-FAMILIES = {"bert": Bert, "unet": Unet, "mlp": Mlp, "cnn": Cnn, "resnet": Resnet, "vit": Vit, "gpt": Gpt, "lstm": Recurrent,
+FAMILIES = {"bert": Bert, "unet": Unet, "mlp": Mlp, "cnn": Cnn, "resnet": Resnet, "vit": Vit, "mixer": Mixer, "gpt": Gpt, "lstm": Recurrent,
             "mobilenetv2": MobilenetV2, "efficientnet": Efficientnet}
 
 

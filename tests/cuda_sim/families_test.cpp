@@ -22,6 +22,7 @@ TEST(CudaSimFamilies, TrainLikeTheCpu) {
       {"mlp", {"model.family=resnet"}},
       {"mlp", {"model.family=mobilenetv2"}},
       {"mlp", {"model.family=vit"}},
+      {"mlp", {"model.family=mixer"}},
       {"mlp", {"model.family=lstm", "model.layers=2"}},
       {"gpt_tiny",
        {"model.norm=rms", "model.positions=rotary", "model.mlp=swiglu", "model.kv_heads=2", "model.bias=false",

@@ -331,6 +331,8 @@ TEST(Training, ClippingBoundsTheStep) {
 TEST(Training, LossFalls) {
   for (const auto& [recipe, extra] :
        {std::pair<std::string, Sets>{"mlp", {}},
+        {"mlp",
+         {"model.family=mixer", "model.patch=7", "model.width=32", "optimizer.name=adamw", "optimizer.lr=0.003"}},
         {"fashion_mnist", {"model.channels=[8,8]", "schedule.warmup_steps=5"}}}) {
     const TempDir dir;
     Sets sets{"train.steps=60"};

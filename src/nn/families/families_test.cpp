@@ -101,6 +101,18 @@ TEST(Families, TransformersHaveThePublishedParameters) {
   expect_published(llama8b, 8'030'261'248, {DType::i32, {16}});
 }
 
+TEST(Families, MixersHaveThePublishedParameters) {
+  ModelConfig mixer("mixer", {{"layers", 12}, {"width", 768}, {"patch", 16}}, {.classes = 1000});
+  expect_published(mixer, 59'880'472);
+  // Of each part: patches of 16 x 16 x 3, two norms and both pairs of dense layers in each block, a norm, the head.
+  const auto dense = [](int64_t in, int64_t out) { return in * out + out; };
+  const auto pair = [&](int64_t width, int64_t inner) { return dense(width, inner) + dense(inner, width); };
+  mixer.params.set("token_mixing", 50).set("feed_forward", 100).set("layers", 3).set("width", 65);
+  EXPECT_EQ(count(mixer),
+            dense(16 * 16 * 3, 65) + 3 * (4 * 65 + pair(14 * 14, 50) + pair(65, 100)) + 2 * 65 + dense(65, 1000));
+  EXPECT_THROW(count(mixer, {DType::u8, {224, 220, 3}}), UserError);
+}
+
 TEST(Families, BertsHaveThePublishedParameters) {
   // bert-base-uncased and all-MiniLM-L6-v2, with a head for two classes.
   const ModelConfig base(

@@ -9,13 +9,13 @@
 namespace lathe {
 
 extern const ModelFamily mlp_family, cnn_family, resnet_family, mobilenetv2_family, efficientnet_family, vit_family,
-    bert_family, unet_family, lstm_family, gpt_family, layers_family;
+    mixer_family, bert_family, unet_family, lstm_family, gpt_family, layers_family;
 
 namespace {
 
 constexpr const ModelFamily* kFamilies[] = {
     &mlp_family,   &cnn_family,  &resnet_family, &mobilenetv2_family, &efficientnet_family, &vit_family,
-    &bert_family, &unet_family,   &lstm_family,        &gpt_family,          &layers_family,
+    &mixer_family, &bert_family, &unet_family,   &lstm_family,        &gpt_family,          &layers_family,
 };
 
 std::vector<ModelFamily>& families() {
