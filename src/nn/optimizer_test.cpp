@@ -116,6 +116,17 @@ const std::map<std::string, Loop> kLoops{
        m[1] = std::max(c.beta2 * m[1], std::fabs(g) + c.eps);
        return w - kLr / (1 - std::pow(c.beta1, t)) * m[0] / m[1];
      })},
+    {"radam", each([](const OptimizerConfig& c, double t, double w, double g, Moments& m) {
+       g += c.weight_decay * w;
+       m[0] = c.beta1 * m[0] + (1 - c.beta1) * g;
+       m[1] = c.beta2 * m[1] + (1 - c.beta2) * g * g;
+       const double power = std::pow(c.beta2, t), limit = 2 / (1 - c.beta2) - 1;
+       const double rho = limit - 2 * t * power / (1 - power);
+       const double step = kLr * m[0] / (1 - std::pow(c.beta1, t));
+       if (rho <= 5) return w - step;
+       const double r = std::sqrt((rho - 4) * (rho - 2) * limit / ((limit - 4) * (limit - 2) * rho));
+       return w - step * r * std::sqrt(1 - power) / (std::sqrt(m[1]) + c.eps);
+     })},
     {"rmsprop", each([](const OptimizerConfig& c, double, double w, double g, Moments& m) {
        g += c.weight_decay * w;
        m[0] = c.beta2 * m[0] + (1 - c.beta2) * g * g;
@@ -223,6 +234,30 @@ TEST(Optimizer, EveryRuleFollowsItsFormula) {
       }
     }
   }
+}
+
+// The number of gradients that the mean square rests on, in both of its forms and in f32.
+TEST(Optimizer, RadamRectifiesAtAnyStep) {
+  for (const double beta2 : {0.5, 0.9, 0.99, 0.999, 0.99999})
+    for (const Precision precision : {Precision::exact, Precision::rounded}) {
+      OptimizerConfig c = config_of(*find_optimizer("radam"));
+      c.beta2 = beta2;
+      Bench bench(c, kMatrix, kFirst);
+      bench.precision = precision;
+      for (const double t : {1.0, 2.0, 5.0, 6.0, 7.0, 20.0, 100.0, 999.0, 1001.0, 1386.0, 2e4, 1e6}) {
+        Doubles w = kFirst;
+        std::vector<Doubles> s(3, Doubles(6, 0.0));
+        bench.state["w"] = w;
+        bench.state["w.exp_avg"] = bench.state["w.exp_avg_sq"] = Doubles(6, 0.0);
+        bench.state["optimizer.step"] = {t - 1};
+        kLoops.at("radam")(c, t, w, kGradients[0], s);
+        const Doubles& actual = bench.step(kGradients[0]);
+        const double tolerance = precision == Precision::exact ? 1e-6 : 2e-5;
+        for (size_t i = 0; i < w.size(); ++i)
+          EXPECT_NEAR(actual[i] - kFirst[i], w[i] - kFirst[i], tolerance * std::max(1.0, std::fabs(w[i] - kFirst[i])))
+              << beta2 << " step " << t;
+      }
+    }
 }
 
 // Rows and columns are PyTorch's last two axes: here of a kernel of one input and one output channel (OHWI in memory),

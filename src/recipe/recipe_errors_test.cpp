@@ -134,7 +134,7 @@ TEST(RecipeErrors, HavePositionKeyExpectationAndHint) {
        "only; remove it"},
       {"[optimizer]\nname = \"sgd\"\nbeta1 = 0.5",
        "a.toml:3:9: optimizer.beta1: has no effect: it is for optimizer.name = \"adam\", \"adamw\", \"adamax\", "
-       "\"lion\", "
+       "\"radam\", \"lion\", "
        "\"lamb\" or \"muon\" only; remove it"},
       {"[schedule]\ngamma = 0.5",
        "a.toml:2:9: schedule.gamma: has no effect: it is for schedule.name = \"step\", \"exponential\" or \"plateau\" "

@@ -122,6 +122,7 @@ CASES = {
     "adamax": (MLP | {"optimizer.lr": 0.002, "optimizer.weight_decay": 0.05, "schedule.name": "exponential",
                       "schedule.step_epochs": 1, "schedule.gamma": 0.95},
                of_torch(optim.Adamax), lambda o: schedules.ExponentialLR(o, 0.95)),
+    "radam": (MLP | {"optimizer.lr": 0.005, "optimizer.weight_decay": 0.01}, of_torch(optim.RAdam), None),
     "rmsprop": (MLP | {"optimizer.lr": 0.001, "optimizer.weight_decay": 0.01, "schedule.name": "polynomial", "schedule.power": 2.0},
                 of_torch(optim.RMSprop), lambda o: schedules.PolynomialLR(o, STEPS, 2.0)),
     "rmsprop_centered": (MLP | {"optimizer.name": "rmsprop", "optimizer.lr": 0.0005, "optimizer.centered": True,
@@ -142,6 +143,7 @@ CASES = {
     "cnn_adam": (CNN | {"optimizer.lr": 0.002, "optimizer.weight_decay": 0.01}, of_torch(optim.Adam), None),
     "cnn_adamw": (CNN | {"optimizer.lr": 0.002, "optimizer.weight_decay": 0.05}, of_torch(optim.AdamW), None),
     "cnn_adamax": (CNN | {"optimizer.lr": 0.002, "optimizer.weight_decay": 0.01}, of_torch(optim.Adamax), None),
+    "cnn_radam": (CNN | {"optimizer.lr": 0.005, "optimizer.weight_decay": 0.01}, of_torch(optim.RAdam), None),
     "cnn_rmsprop": (CNN | {"optimizer.lr": 0.001, "optimizer.weight_decay": 0.01}, of_torch(optim.RMSprop), None),
     "cnn_adagrad": (CNN | {"optimizer.lr": 0.02, "optimizer.weight_decay": 0.01}, of_torch(optim.Adagrad), None),
     "cnn_adafactor": (CNN | {"optimizer.lr": 0.02, "optimizer.weight_decay": 0.05}, of_torch(optim.Adafactor), None),
@@ -158,16 +160,16 @@ CASES = {
 }
 GROUPS = '[{match="fc1.weight",frozen=true},{match="*.bias",lr_scale=2.0,weight_decay=0.2}]'
 MOMENTS = {"sgd": ["momentum_buffer"], "sgdw": ["momentum_buffer"], "lars": ["momentum_buffer"], "adam": ["exp_avg", "exp_avg_sq"],
-           "adamw": ["exp_avg", "exp_avg_sq"], "lamb": ["exp_avg", "exp_avg_sq"], "adamax": ["exp_avg", "exp_inf"],
+           "adamw": ["exp_avg", "exp_avg_sq"], "lamb": ["exp_avg", "exp_avg_sq"], "adamax": ["exp_avg", "exp_inf"], "radam": ["exp_avg", "exp_avg_sq"],
            "rmsprop": ["square_avg"], "adagrad": ["sum"], "lion": ["exp_avg"]}
 # The recipes' own values are those of other optimizers.
 ADAM = {"optimizer.beta1": 0.9, "optimizer.beta2": 0.999, "optimizer.eps": 1e-8}
 MOMENTUM = {"optimizer.momentum": 0.9, "optimizer.nesterov": False}
-OWN = {"sgd": MOMENTUM, "sgdw": MOMENTUM, "lars": MOMENTUM, "adam": ADAM, "adamw": ADAM, "adamax": ADAM,
+OWN = {"sgd": MOMENTUM, "sgdw": MOMENTUM, "lars": MOMENTUM, "adam": ADAM, "adamw": ADAM, "adamax": ADAM, "radam": ADAM,
        "rmsprop": {"optimizer.momentum": 0.0, "optimizer.beta2": 0.99, "optimizer.eps": 1e-8}, "adagrad": {"optimizer.eps": 1e-10},
        "lion": {"optimizer.beta1": 0.9, "optimizer.beta2": 0.99}, "lamb": ADAM | {"optimizer.eps": 1e-6}, "adafactor": {},
        "muon": ADAM | {"optimizer.beta2": 0.95, "optimizer.momentum": 0.95, "optimizer.nesterov": True}}
-COUNTING = ("adam", "adamw", "adamax", "lamb", "adafactor", "muon")
+COUNTING = ("adam", "adamw", "adamax", "radam", "lamb", "adafactor", "muon")
 
 
 def first_state(keys, model, tables):

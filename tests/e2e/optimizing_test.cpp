@@ -73,7 +73,7 @@ TEST(Optimizing, EveryRuleLearns) {
   for (const OptimizerRule& rule : kOptimizerRules) {
     const std::string name(rule.name);
     const std::map<std::string, double> rates{{"rmsprop", 0.01}, {"adam", 0.01}, {"adamw", 0.01},   {"lion", 0.01},
-                                              {"lars", 0.5},  {"adafactor", 0.2}};
+                                              {"radam", 0.4},    {"lars", 0.5},  {"adafactor", 0.2}};
     const double lr = rates.count(name) ? rates.at(name) : 0.05;
     std::map<int64_t, double> losses[2];
     for (const bool early : {false, true}) {

@@ -79,6 +79,7 @@ Value build_sgdw(ParamUpdate&);
 Value build_adam(ParamUpdate&);
 Value build_adamw(ParamUpdate&);
 Value build_adamax(ParamUpdate&);
+Value build_radam(ParamUpdate&);
 Value build_rmsprop(ParamUpdate&);
 Value build_adagrad(ParamUpdate&);
 Value build_adafactor(ParamUpdate&);
@@ -108,6 +109,11 @@ inline constexpr OptimizerRule kOptimizerRules[] = {
     {"adamax",
      "Adam with the largest gradient in place of the mean square",
      build_adamax,
+     true,
+     {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}},
+    {"radam",
+     "adam, whose first steps are momentum's until the mean square rests on enough gradients",
+     build_radam,
      true,
      {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}},
     {"rmsprop",
