@@ -9,14 +9,14 @@
 
 namespace lathe {
 
-extern const SourceRule fashion_mnist_source, synthetic_source, text_source, idx_source, csv_source,
+extern const SourceRule fashion_mnist_source, synthetic_source, text_source, idx_source, cifar_source, csv_source,
     npy_source, png_source, arrays_source, pixel_arrays_source;
 
 namespace {
 
 // In the order in which errors and docs list them.
 constexpr const SourceRule* kSources[] = {
-    &fashion_mnist_source, &synthetic_source, &text_source, &idx_source,
+    &fashion_mnist_source, &synthetic_source, &text_source, &idx_source,    &cifar_source,
     &csv_source,           &npy_source,       &png_source,  &arrays_source, &pixel_arrays_source,
 };
 

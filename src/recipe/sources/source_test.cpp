@@ -87,7 +87,7 @@ TEST(Sources, ErrorsListThoseThatFit) {
                    "expected images as data.source for \"image\", got \"csv\""));
   EXPECT_TRUE(
       says(refusal({"data.source=text"}),
-           "expected images (\"fashion_mnist\", \"synthetic\", \"idx\", \"png\") or numbers (\"csv\", "
+           "expected images (\"fashion_mnist\", \"synthetic\", \"idx\", \"cifar\", \"png\") or numbers (\"csv\", "
            "\"npy\") for model.family = \"cnn\", got \"text\""));
   EXPECT_TRUE(says(refusal({"data.classes=9"}), "expected 10 for data.source = \"fashion_mnist\", got 9"));
   EXPECT_TRUE(says(refusal({"data.source=png", "data.path=a", "data.shape=[28,28,2]"}),
