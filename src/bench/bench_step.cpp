@@ -166,7 +166,7 @@ StepBench bench_step(const Workload& w, const std::string& device_name, int thre
     for (size_t k = 0; k < best.size(); ++k) {
       const Launch& l = e.set().programs[0].launches[k];
       out.launches.push_back(
-          {std::string(l.candidate.name), std::string(l.node.op->name()), l.node.origin, best[k], l.cost});
+          {std::string(l.candidate.name), std::string(l.node.op->name()), l.node.origin.str(), best[k], l.cost});
       out.launches.back().cost.flops = l.flops();
     }
   }

@@ -128,11 +128,11 @@ Graph Builder::finish() {
 Origin::Origin(Builder& b, std::string_view name, Role role) : Origin(b, name) { b.set_role(role); }
 
 Origin::Origin(Builder& b, std::string_view name) : b_(b), saved_(b.origin()), role_(b.role()) {
-  b.set_origin(saved_.empty() ? std::string(name) : saved_ + "." + std::string(name));
+  b.set_origin(saved_.empty() ? std::string(name) : saved_.str() + "." + std::string(name));
 }
 
 InPlaceOf::InPlaceOf(Builder& b, const Node& n, std::string_view prefix) : b_(b), role_(b.role()) {
-  origin_ = b.exchange_origin(prefix.empty() ? n.origin : std::string(prefix) + n.origin);
+  origin_ = b.exchange_origin(prefix.empty() ? n.origin : SharedString(std::string(prefix) + n.origin.str()));
   b.set_role(n.role);
 }
 

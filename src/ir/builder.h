@@ -61,12 +61,12 @@ class Builder {  // Builds a graph node by node.
   Graph finish();  // the graph; the builder is empty then. UserError where two inputs or two outputs have one name
 
   // The origin of nodes added from now on.
-  const std::string& origin() const { return origin_; }
-  void set_origin(std::string origin) { origin_ = std::move(origin); }  // see origin()
-  Role role() const { return role_; }                                   // of nodes added from now on
-  std::string exchange_origin(std::string now) { return std::exchange(origin_, std::move(now)); }  // what it was
-  void set_role(Role role) { role_ = role; }                                                       // see role()
-  void set_place(std::string origin, Role role) {                                                  // both
+  const SharedString& origin() const { return origin_; }
+  void set_origin(SharedString origin) { origin_ = std::move(origin); }  // see origin()
+  Role role() const { return role_; }                                    // of nodes added from now on
+  SharedString exchange_origin(SharedString now) { return std::exchange(origin_, std::move(now)); }  // what it was
+  void set_role(Role role) { role_ = role; }                                                         // see role()
+  void set_place(SharedString origin, Role role) {                                                   // both
     set_origin(std::move(origin));
     set_role(role);
   }
@@ -76,7 +76,7 @@ class Builder {  // Builds a graph node by node.
   void note_state();                                // brings the two below up to date
 
   Graph graph_;
-  std::string origin_;
+  SharedString origin_;
   Role role_ = Role::model;
   // By value: its place among the inputs, or -1, and whether an output updates it. As far as they were noted.
   std::vector<int32_t> input_at_;
@@ -95,7 +95,7 @@ class Origin {
 
  private:
   Builder& b_;
-  std::string saved_;
+  SharedString saved_;
   Role role_;
 };
 
@@ -109,7 +109,7 @@ class InPlaceOf {
 
  private:
   Builder& b_;
-  std::string origin_;
+  SharedString origin_;
   Role role_;
 };
 

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "base/shape.h"
+#include "base/shared_string.h"
 #include "ir/op_def.h"
+#include "ir/type_list.h"
 #include "ir/value_ids.h"
 
 namespace lathe {
@@ -60,7 +62,7 @@ struct Node {                 // One op applied to values.
   ParamsPtr params;           // of the type that the op says
   ValueIds inputs;            // arguments, in order
   ValueIds outputs;           // results, in order
-  std::string origin;         // layer that made it, e.g. "conv1"; for people
+  SharedString origin;        // layer that made it, e.g. "conv1"; for people
   Role role = Role::model;    // inherited by gradients and expansions
 
   template <class P>
@@ -71,15 +73,15 @@ struct Node {                 // One op applied to values.
   bool is(std::string_view name) const { return op->name() == name; }  // whether its op has that name
 };
 
-struct Graph {                    // One step; see the top of the file.
-  std::string name;               // "train", "eval", ...
-  std::vector<TensorType> types;  // by ValueId; may hold ids that nothing defines any more
-  std::vector<Input> inputs;      // in the order of the caller's values
-  std::vector<Node> nodes;        // each after those that it reads
-  std::vector<Output> outputs;    // in the order of the results
+struct Graph {                  // One step; see the top of the file.
+  std::string name;             // "train", "eval", ...
+  TypeList types;               // by ValueId; may hold ids that nothing defines any more
+  std::vector<Input> inputs;    // in the order of the caller's values
+  std::vector<Node> nodes;      // each after those that it reads
+  std::vector<Output> outputs;  // in the order of the results
 
   const TensorType& type(ValueId v) const { return types[static_cast<size_t>(v)]; }  // of a value
-  ValueId add_value(TensorType t) {                                                  // a new value without a definition
+  ValueId add_value(const TensorType& t) {                                           // a new value without a definition
     types.push_back(t);
     return static_cast<ValueId>(types.size() - 1);
   }

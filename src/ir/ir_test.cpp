@@ -33,7 +33,9 @@ TEST(StructuralEquality, IgnoresNumbersAndOriginsAndNothingElse) {
 
   // The same graph with other value numbers: an unused id in front.
   Graph shifted = g;
-  shifted.types.insert(shifted.types.begin(), TensorType{DType::u8, {9}});
+  shifted.types = {};
+  shifted.types.push_back({DType::u8, {9}});
+  for (const TensorType& t : g.types) shifted.types.push_back(t);
   for (Input& i : shifted.inputs) ++i.value;
   for (Node& n : shifted.nodes) {
     for (ValueId& v : n.inputs) ++v;
@@ -51,11 +53,11 @@ TEST(StructuralEquality, IgnoresNumbersAndOriginsAndNothingElse) {
       [](Graph& h) { h.name = "other"; },
       [](Graph& h) { h.inputs[0].kind = InputKind::buffer; },
       [](Graph& h) { h.inputs[0].name = "v"; },
-      [](Graph& h) { h.types[0] = {DType::f64, {3}}; },
+      [](Graph& h) { h.types.set(0, {DType::f64, {3}}); },
       [](Graph& h) { h.nodes[0].op = &tag_op; },
       [](Graph& h) { std::swap(h.nodes[0].inputs[0], h.nodes[0].inputs[1]); },
       [](Graph& h) { h.nodes.pop_back(); },
-      [](Graph& h) { h.types[2] = {DType::f32, {4}}; },
+      [](Graph& h) { h.types.set(2, {DType::f32, {4}}); },
       [](Graph& h) { h.outputs[0].value = 2; },
       [](Graph& h) { h.outputs[0].kind = OutputKind::metric; },
       [](Graph& h) { h.outputs[1].updates = 1; },

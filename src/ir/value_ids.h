@@ -1,5 +1,5 @@
-// ValueIds: the values that a node reads or defines. Up to four, which is what most nodes have, lie in the list itself:
-// a graph has many nodes, and passes allocate and visit them again and again.
+// ValueIds: the values that a node reads or defines, or nodes that belong together. Up to four, which is what most
+// have, lie in the list itself: a graph has many nodes, and passes allocate and visit them again and again.
 #pragma once
 
 #include <algorithm>
@@ -52,7 +52,14 @@ class ValueIds {  // A vector of them, as far as anybody needs one.
     many_ = std::move(more);
     capacity_ = static_cast<uint32_t>(capacity);
   }
-  void clear() { size_ = 0; }  // none is left
+  void append(std::span<const ValueId> ids) {  // these behind the others
+    reserve(size_ + ids.size());
+    std::ranges::copy(ids, end());
+    size_ += static_cast<uint32_t>(ids.size());
+  }
+  void erase(ValueId v) { truncate(static_cast<size_t>(std::remove(begin(), end(), v) - begin())); }  // wherever it is
+  void truncate(size_t count) { size_ = static_cast<uint32_t>(count); }  // the first ones are left
+  void clear() { size_ = 0; }                                            // none is left
 
   friend bool operator==(const ValueIds& a, const ValueIds& b) { return std::ranges::equal(a, b); }  // in order
 
@@ -61,11 +68,6 @@ class ValueIds {  // A vector of them, as far as anybody needs one.
 
   ValueId* data() { return many_ ? many_.get() : few_; }
   const ValueId* data() const { return many_ ? many_.get() : few_; }
-  void append(std::span<const ValueId> ids) {
-    reserve(size_ + ids.size());
-    std::ranges::copy(ids, end());
-    size_ += static_cast<uint32_t>(ids.size());
-  }
   void swap(ValueIds& other) noexcept {
     std::swap(few_, other.few_);
     std::swap(many_, other.many_);
@@ -77,5 +79,7 @@ class ValueIds {  // A vector of them, as far as anybody needs one.
   std::unique_ptr<ValueId[]> many_;  // instead of few_
   uint32_t size_ = 0, capacity_ = kFew;
 };
+
+using NodeIds = ValueIds;  // indices of Graph::nodes
 
 }  // namespace lathe

@@ -37,6 +37,15 @@ TEST(ValueIds, HoldsFewAndMany) {
       EXPECT_EQ(other.back(), 99);
       EXPECT_TRUE(is(ids)) << count;
     }
+    std::vector<ValueId> rest = same;
+    ValueIds without = ids;
+    without.append(same);
+    rest.insert(rest.end(), same.begin(), same.end());
+    for (const ValueId v : {12, 10, 7}) {
+      without.erase(v);
+      std::erase(rest, v);
+      EXPECT_EQ(std::vector<ValueId>(without.begin(), without.end()), rest) << count;
+    }
     ids.clear();
     EXPECT_TRUE(ids.empty());
   }

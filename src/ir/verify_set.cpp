@@ -106,8 +106,11 @@ void verify(const StepSet& set, Level level, std::string_view after, MadeBy made
     const Graph& g = set.graphs[i];
     verify(g, level, after, made_by);
     named[i].resize(set.state.size());
+    size_t next = 0;  // inputs are mostly in the order of the table: a comparison instead of a search
     for (const Input& in : g.inputs) {
-      const StateSpec* s = set.state.find(in.name);
+      const bool is_next = next < set.state.size() && set.state[next].name == in.name;
+      const StateSpec* s = is_next ? &set.state[next] : set.state.find(in.name);
+      if (s) next = static_cast<size_t>(s - &set.state[0]) + 1;
       if (!is_state(in.kind)) {
         if (s)
           fail(fmt::format("graph \"{}\": input \"{}\" is of kind {} and has the name of a state", g.name, in.name,

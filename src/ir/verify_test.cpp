@@ -28,14 +28,14 @@ TEST(Verify, NamesThePassTheRuleAndTheNode) {
       {"not negative", Level::tensor, [](Graph& g) { g.nodes[0].inputs[0] = -1; }, "%-1 is read before it is defined"},
       {"types agree", Level::tensor,
        [](Graph& g) {
-         g.types[2] = {DType::f32, {4}};
+         g.types.set(2, {DType::f32, {4}});
        },
        "output types differ from the type rule, which gives (f32[3])"},
       {"number of outputs", Level::tensor, [](Graph& g) { g.nodes[1].outputs = {}; },
        "output types differ from the type rule"},
       {"type rule", Level::tensor,
        [](Graph& g) {
-         g.types[1] = {DType::i32, {3}};
+         g.types.set(1, {DType::i32, {3}});
        },
        "the type rule refuses it: add: i32[3] and f32[3] differ"},
       {"arity", Level::tensor, [](Graph& g) { g.nodes[0].inputs = {g.nodes[0].inputs[0]}; },

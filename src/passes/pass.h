@@ -45,8 +45,8 @@ StepSet each_graph(StepSet set, const PassContext& context) {
 // The options struct of a pass. Names of its fields are paths of recipe keys ("train.clip_value"): parsing, checks,
 // errors, printing, hash and reference follow from them. What the struct may have beside `fields`:
 //
-//   static bool is_on(const T&);  // the pass works on marked gradients, and has work to do; the driver refuses a set
-//                                 // whose steps mark none (ops/gradient.h)
+//   static bool is_on(const T&);  // the pass works on marked gradients, and has work to do: else the driver does not
+//                                 // call it, and refuses a set whose steps mark none (ops/gradient.h)
 //   static T inert();  // options with which the pass has work to do and yet changes nothing: a bound of infinity
 //   static void check(const PassOptions&, RuleReport&);  // rules that join several options, of other passes too
 struct OptionsRow {

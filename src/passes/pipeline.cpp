@@ -313,6 +313,11 @@ void check_options(std::span<const PassEntry> passes, const PassOptions& options
   }
 }
 
+// It has nothing to do: what it would return is what it would get.
+bool is_off(const PassEntry& pass, const PassOptions& options) {
+  return pass.options.is_on && !pass.options.is_on(options);
+}
+
 bool is_disabled(const PipelineOptions& options, const PassEntry& pass) {
   return std::ranges::find(options.disabled, pass.name) != options.disabled.end();
 }
@@ -393,12 +398,14 @@ StepSet run_passes(std::span<const PassEntry> passes, StepSet set, const PassCon
     PassReport report{.name = std::string(pass.name)};
     if (is_disabled(options, pass)) {
       report.disabled = true;
+    } else if (is_off(pass, context.options)) {
+      if (options.on_pass) options.on_pass(pass, set, set);
     } else {
       const MadeBy made_by = is_added(options, pass) ? MadeBy::caller : MadeBy::lathe;
       const bool checked = options.verify || made_by == MadeBy::caller;
       const StepSet before = options.on_pass ? set : StepSet();
       if (checked && !known) ports = ports_of(set);
-      if (pass.options.is_on && pass.options.is_on(context.options)) check_marked(set, pass.name);
+      if (pass.options.is_on) check_marked(set, pass.name);
       std::optional<AlikeCheck> alike;
       std::vector<unsigned> roles;
       if (checked) {

@@ -33,28 +33,24 @@ bool Match::only_use(Value v) const {
 
 namespace {
 
+// Which rows are for an op, those for all ops included.
 class RuleTable {
  public:
-  explicit RuleTable(std::span<const Rule> rules) : rules_(rules) {
-    for (size_t i = 0; i < rules.size(); ++i) by_op_[rules[i].op].push_back(i);
-    const std::vector<size_t> of_any = any();
-    for (auto& [op, list] : by_op_)
-      if (!op.empty()) list.insert(list.end(), of_any.begin(), of_any.end());
-  }
-  const std::vector<size_t>& of(const OpDef& op) const {
-    const auto it = by_op_.find(op.name());
-    return it != by_op_.end() ? it->second : any();
+  explicit RuleTable(std::span<const Rule> rules) : rules_(rules) {}
+  const std::vector<size_t>& of(const OpDef& op) {
+    if (const auto it = by_op_.find(&op); it != by_op_.end()) return it->second;
+    std::vector<size_t>& rows = by_op_[&op];
+    for (size_t i = 0; i < rules_.size(); ++i)
+      if (rules_[i].op == op.name()) rows.push_back(i);
+    for (size_t i = 0; i < rules_.size(); ++i)
+      if (rules_[i].op.empty()) rows.push_back(i);
+    return rows;
   }
   const Rule& operator[](size_t i) const { return rules_[i]; }
 
  private:
-  const std::vector<size_t>& any() const {
-    static const std::vector<size_t> none;
-    const auto it = by_op_.find("");
-    return it != by_op_.end() ? it->second : none;
-  }
   std::span<const Rule> rules_;
-  std::unordered_map<std::string_view, std::vector<size_t>> by_op_;
+  std::unordered_map<const OpDef*, std::vector<size_t>> by_op_;  // those that were asked for
 };
 
 // Of the nodes that are needed for the outputs: dead readers would hide that a value has one reader.
@@ -71,7 +67,7 @@ struct Live {
 
 // The first node that a row fires for, or the number of nodes. The graph is as it was then: most walks end in a graph
 // that has settled, and to find that out nothing has to be copied.
-size_t find_first(Graph& g, const Live& live, const RuleTable& rules) {
+size_t find_first(Graph& g, const Live& live, RuleTable& rules) {
   const size_t count = g.nodes.size(), values = g.types.size();
   const std::vector<int32_t> def = definitions(g);
   Builder b(std::move(g));
@@ -93,7 +89,7 @@ size_t find_first(Graph& g, const Live& live, const RuleTable& rules) {
         break;
       }
     b.mutable_graph().nodes.resize(count);
-    b.mutable_graph().types.resize(values);
+    b.mutable_graph().types.truncate(values);
     b.mutable_graph().nodes[i] = std::move(n);
   }
   g = std::move(b.mutable_graph());
@@ -104,7 +100,7 @@ size_t find_first(Graph& g, const Live& live, const RuleTable& rules) {
 // readers, so chains collapse in one walk. Takes the nodes out of the graph.
 class Walk {
  public:
-  Walk(Graph& g, const Live& live, const RuleTable& rules, std::vector<int64_t>& counts)
+  Walk(Graph& g, const Live& live, RuleTable& rules, std::vector<int64_t>& counts)
       : g_(g), live_(live), rules_(rules), counts_(counts), r_(g) {
     for (const Input& in : g.inputs) note_uses(r_.mapped(in.value).id(), in.value);
   }
@@ -158,7 +154,7 @@ class Walk {
 
   Graph& g_;
   const Live& live_;
-  const RuleTable& rules_;
+  RuleTable& rules_;
   std::vector<int64_t>& counts_;
   Rebuild r_;
   ValueIds sources_;  // what the node defines in the source
@@ -169,7 +165,7 @@ class Walk {
 }  // namespace
 
 Graph apply_rules(Graph g, std::span<const Rule> rules, std::vector<Fired>* fired) {
-  const RuleTable table(rules);
+  RuleTable table(rules);
   std::vector<int64_t> counts(rules.size(), 0);
   // Every row shrinks the graph or moves a node towards the outputs; the bound only catches two rows that undo each
   // other.

@@ -140,7 +140,7 @@ nlohmann::ordered_json certificate_json(const ProgramSet& set) {
     auto launches = nlohmann::ordered_json::array();
     for (const Launch& l : p.launches)
       launches.push_back({{"op", l.node.op->name()},
-                          {"origin", l.node.origin},
+                          {"origin", l.node.origin.str()},
                           {"kernel", l.candidate.name},
                           {"flops", l.cost.flops},
                           {"bytes", bytes_moved(l.cost)},

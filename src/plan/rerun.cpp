@@ -218,7 +218,7 @@ class RerunBuilder {
   void place(int32_t p, bool again) {
     const size_t index = static_cast<size_t>(order_[static_cast<size_t>(p)]);
     const Node& n = g_.nodes[index];
-    Node copy{n.op, n.params, {}, {}, again ? "recompute:" + n.origin : n.origin, n.role};
+    Node copy{n.op, n.params, {}, {}, again ? SharedString("recompute:" + n.origin.str()) : n.origin, n.role};
     for (ValueId v : n.inputs) copy.inputs.push_back(newest(v));
     for (ValueId v : n.outputs) {
       if (again) {

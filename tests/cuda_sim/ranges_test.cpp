@@ -65,7 +65,7 @@ TEST(CudaSimRanges, NameTheProgramAndItsNodes) {
     std::map<std::string, int64_t> nodes;
     for (const Launch& l : program.launches)
       ++nodes["recording " + program.name + " > " + std::string(l.node.op->name()) +
-              (l.node.origin.empty() ? "" : " " + l.node.origin)];
+              (l.node.origin.empty() ? "" : " " + l.node.origin.str())];
     for (const auto& [name, count] : nodes)
       EXPECT_GE(ranges.opened.count(name) ? ranges.opened.at(name) : 0, count) << name;
     for (const std::string& op : c.ops)

@@ -85,8 +85,8 @@ class Fuse {
     if (body.graph->nodes.size() < 2 || body.inputs.empty()) return false;
     if (group.kind == "loop" && !is_good_loop(body)) return false;
     const InPlaceOf place(r_.builder(), f_.node(group.nodes.back()));
-    const Values out =
-        r_.builder().add(fused_op, r_.mapped(body.inputs), make_params(FusedParams{group.kind, body.graph}));
+    const Values out = r_.builder().add(fused_op, r_.mapped(body.inputs),
+                                        make_params(FusedParams{std::string(group.kind), body.graph}));
     for (size_t i = 0; i < out.size(); ++i) {
       r_.map(body.outputs[i], out[i]);
       emitted_[static_cast<size_t>(body.outputs[i])] = true;

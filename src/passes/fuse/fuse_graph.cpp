@@ -8,7 +8,7 @@
 namespace lathe {
 namespace {
 
-void insert_unique(std::vector<ValueId>& list, ValueId v) {
+void insert_unique(ValueIds& list, ValueId v) {
   if (std::ranges::find(list, v) == list.end()) list.push_back(v);
 }
 
@@ -86,16 +86,16 @@ void FuseGraph::inline_node(int32_t i) {
   const ValueId y = node(i).outputs[0];
   for (int32_t r : readers[at(i)]) {
     auto& list = sources[at(r)];
-    std::erase(list, y);
+    list.erase(y);
     for (ValueId v : sources[at(i)]) insert_unique(list, v);
   }
   for (ValueId v : sources[at(i)]) {
     if (def[at(v)] < 0) continue;
     auto& list = readers[at(def[at(v)])];
-    std::erase(list, i);
-    list.insert(list.end(), readers[at(i)].begin(), readers[at(i)].end());
+    list.erase(i);
+    list.append(readers[at(i)]);
     std::ranges::sort(list);
-    list.erase(std::unique(list.begin(), list.end()), list.end());
+    list.truncate(static_cast<size_t>(std::unique(list.begin(), list.end()) - list.begin()));
   }
   transparent[at(i)] = true;
   live[at(i)] = false;

@@ -16,15 +16,15 @@ struct FuseGraph {
   explicit FuseGraph(const Graph&);
 
   const Graph& g;
-  std::vector<int32_t> def;                   // by value
-  std::vector<bool> is_output;                // by value; also what an output repeats
-  std::vector<ValueId> updates;               // by value: the state whose storage it takes, or -1
-  std::vector<bool> transparent;              // by node
-  std::vector<bool> live;                     // by node; false for transparent ones
-  std::vector<std::vector<ValueId>> sources;  // by node: what it reads, behind transparent nodes
-  std::vector<std::vector<int32_t>> readers;  // by node: nodes that read a result of it, ascending
+  std::vector<int32_t> def;       // by value
+  std::vector<bool> is_output;    // by value; also what an output repeats
+  std::vector<ValueId> updates;   // by value: the state whose storage it takes, or -1
+  std::vector<bool> transparent;  // by node
+  std::vector<bool> live;         // by node; false for transparent ones
+  std::vector<ValueIds> sources;  // by node: what it reads, behind transparent nodes
+  std::vector<NodeIds> readers;   // by node: nodes that read a result of it, ascending
   // By node: nodes that run after it and read nothing of it: they write state which it reads, or are ordered as it is.
-  std::vector<std::vector<int32_t>> writers;
+  std::vector<NodeIds> writers;
   std::vector<int32_t> level;  // by node: longest path from the inputs over readers and writers
 
   const Node& node(int32_t i) const { return g.nodes[static_cast<size_t>(i)]; }

@@ -70,7 +70,7 @@ class Grouping {
     for (int32_t p : order)
       if (parts_.of(p).kind == "loop") place(p);
     std::vector<FuseGroup> out;
-    for (int32_t g : parts_.sorted()) out.push_back({std::string(parts_[g].kind), std::move(parts_[g].nodes)});
+    for (int32_t g : parts_.sorted()) out.push_back({parts_[g].kind, std::move(parts_[g].nodes)});
     return out;
   }
 
@@ -85,12 +85,12 @@ class Grouping {
     if (n.op->has(kElementwise)) {
       w.kind = "loop";
       w.instrs = count_instrs(expr(i));
-      w.domain = type(i).shape;
+      w.domain = &type(i).shape;
     } else if (n.op->has(kReduction)) {
-      w.domain = f_.g.type(n.inputs[0]).shape;
-      w.tail = type(i).shape;
+      w.domain = &f_.g.type(n.inputs[0]).shape;
+      w.tail = &type(i).shape;
       // Sections are told apart by their shapes.
-      if (w.domain == w.tail) return;
+      if (*w.domain == *w.tail) return;
       w.kind = "loop";
       w.reduce = i;
     }
@@ -138,7 +138,7 @@ class Grouping {
     for (int32_t r : f_.readers[at(p)]) {
       const int32_t c = parts_.id(r);
       const Group& w = parts_[c];
-      if (w.kind != "loop" || (w.domain != shape && (w.reduce < 0 || w.tail != shape))) continue;
+      if (w.kind != "loop" || (*w.domain != shape && (w.reduce < 0 || *w.tail != shape))) continue;
       if (std::ranges::find(candidates, c) == candidates.end()) candidates.push_back(c);
       if (candidates.size() == 16) break;
     }
@@ -180,7 +180,7 @@ class Grouping {
     f_.inline_node(p);
     for (int32_t c : groups) {
       Group& w = parts_[c];
-      std::erase(w.inputs, y);
+      w.inputs.erase(y);
       for (ValueId v : sources)
         if (std::ranges::find(w.inputs, v) == w.inputs.end()) w.inputs.push_back(v);
       w.instrs += instrs;
@@ -192,7 +192,7 @@ class Grouping {
   // Two loops that both read p become one, so that p can vanish into it or is read once.
   bool try_unite(int32_t a, int32_t b, int32_t p) {
     const Group &x = parts_[a], &y = parts_[b];
-    if (x.domain != y.domain || x.domain != type(p).shape || (x.reduce >= 0 && y.reduce >= 0)) return false;
+    if (*x.domain != *y.domain || *x.domain != type(p).shape || (x.reduce >= 0 && y.reduce >= 0)) return false;
     if (x.instrs + y.instrs > kMaxInstrs || std::abs(parts_.ready(x) - parts_.ready(y)) > kNear) return false;
     const bool linked = parts_.reads(a, b) || parts_.reads(b, a);
     // What one reads of the other might stand behind its reduction.
@@ -214,8 +214,8 @@ class Grouping {
     }
     bool tail = false;
     if (parts_.of(p).reduce >= 0) {
-      if (w.reduce >= 0 || w.domain != type(p).shape || !outputs_depend_on(w, p)) return false;
-    } else if (w.domain == type(p).shape) {
+      if (w.reduce >= 0 || *w.domain != type(p).shape || !outputs_depend_on(w, p)) return false;
+    } else if (*w.domain == type(p).shape) {
       if (tail_reader) return false;
     } else {
       // Behind the reduction, but not depending on it: it can only be used there.
@@ -225,7 +225,7 @@ class Grouping {
     if (parts_.inputs_together(w, parts_.of(p)).size() > max_inputs_) return false;
     if (inner ? !sinks_well(w, p) : parts_.ready(w) > f_.level[at(p)] + kNear) return false;
     const bool reduces = parts_.of(p).reduce >= 0;
-    const Shape domain = parts_.of(p).domain;
+    const Shape* domain = parts_.of(p).domain;
     const size_t count = w.nodes.size();
     if (!parts_.merge({c, parts_.id(p)})) return false;
     if (reduces) {
@@ -276,7 +276,7 @@ class Grouping {
   // Marks elementwise nodes that only w and p need: they would sink with p.
   void mark_sinking(const Group& w, int32_t p, int32_t stamp) {
     std::priority_queue<int32_t> open;  // readers come before what they read
-    const auto open_sources = [&](const std::vector<ValueId>& sources) {
+    const auto open_sources = [&](const ValueIds& sources) {
       for (ValueId v : sources)
         if (f_.def[at(v)] >= 0) open.push(f_.def[at(v)]);
     };
@@ -299,7 +299,7 @@ class Grouping {
 
   // Everything that w gives away would stand behind the reduction p.
   bool outputs_depend_on(const Group& w, int32_t p) const {
-    std::vector<int32_t> nodes = w.nodes, depending{p};
+    NodeIds nodes = w.nodes, depending{p};
     std::ranges::sort(nodes);
     for (int32_t i : nodes) {
       const bool depends = std::ranges::any_of(f_.sources[at(i)], [&](ValueId v) {

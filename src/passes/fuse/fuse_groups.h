@@ -3,7 +3,7 @@
 #pragma once
 
 #include <memory>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "ir/target.h"
@@ -12,8 +12,8 @@
 namespace lathe {
 
 struct FuseGroup {
-  std::string kind;            // "loop", "matmul", "conv2d"; empty: one node as it is
-  std::vector<int32_t> nodes;  // ascending
+  std::string_view kind;  // "loop", "matmul", "conv2d"; empty: one node as it is
+  NodeIds nodes;          // ascending
 };
 
 // In an order in which every group stands behind what it depends on.

@@ -42,8 +42,8 @@ FusePartition::FusePartition(const FuseGraph& f)
   renumber();
 }
 
-std::vector<ValueId> FusePartition::inputs_together(const Group& a, const Group& b) const {
-  std::vector<ValueId> out;
+ValueIds FusePartition::inputs_together(const Group& a, const Group& b) const {
+  ValueIds out;
   const auto inside = [&](int32_t d) { return d >= 0 && (&of(d) == &a || &of(d) == &b); };
   for (const Group* g : {&a, &b})
     for (ValueId v : g->inputs)
@@ -54,7 +54,7 @@ std::vector<ValueId> FusePartition::inputs_together(const Group& a, const Group&
 void FusePartition::absorb(int32_t a, int32_t b) {
   Group &x = (*this)[a], &y = (*this)[b];
   x.inputs = inputs_together(x, y);
-  x.nodes.insert(x.nodes.end(), y.nodes.begin(), y.nodes.end());
+  x.nodes.append(y.nodes);
   x.instrs += y.instrs;
   if (x.reduce < 0 && y.reduce >= 0) {
     x.reduce = y.reduce;

@@ -19,12 +19,12 @@ class FusePartition {
  public:
   struct Group {
     std::string_view kind;  // "loop", "matmul", "conv2d"; empty: nothing merges with it
-    std::vector<int32_t> nodes;
-    std::vector<ValueId> inputs;  // read from outside
-    int32_t reduce = -1;          // loops: the reduction among the nodes
-    Shape domain;                 // loops: shape of everything before the reduction
-    Shape tail;                   // loops with a reduction: shape of everything behind it
-    int instrs = 0;               // loops: scalar instructions, those of copied nodes included
+    NodeIds nodes;
+    ValueIds inputs;      // read from outside
+    int32_t reduce = -1;  // loops: the reduction among the nodes
+    int instrs = 0;       // loops: scalar instructions, those of copied nodes included
+    // Of the graph. Loops: that of everything before the reduction, and, if there is one, of everything behind it.
+    const Shape *domain = nullptr, *tail = nullptr;
   };
 
   explicit FusePartition(const FuseGraph&);
@@ -38,7 +38,7 @@ class FusePartition {
   // All nodes become the first one's. False, and nothing changes, where a path leaves the groups and comes back, or
   // where the search for one takes too long.
   bool merge(std::initializer_list<int32_t> ids);
-  std::vector<ValueId> inputs_together(const Group&, const Group&) const;
+  ValueIds inputs_together(const Group&, const Group&) const;
   bool reads(int32_t reader, int32_t writer) const;  // a value of the other group
   int32_t ready(const Group&) const;                 // the level from which on all inputs exist
   // Ids in an order in which every group stands behind what it depends on, near the order of the source; their nodes

@@ -120,8 +120,7 @@ void check_names(const StepSet& set) {
 
 }  // namespace
 
-StepSet accumulate(StepSet set, const PassContext& context) {
-  if (!AccumulateOptions::is_on(context.options.get<AccumulateOptions>())) return set;
+StepSet accumulate(StepSet set, const PassContext&) {
   std::vector<Graph> graphs = std::move(set.graphs);
   set.graphs.clear();
   std::vector<Update> updates;

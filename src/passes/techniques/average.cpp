@@ -90,8 +90,7 @@ void AverageOptions::check(const PassOptions& options, RuleReport& report) {
                 "expected one average of the weights, got train.ema and train.swa_from");
 }
 
-StepSet average(StepSet set, const PassContext& context) {
-  if (!AverageOptions::is_on(context.options.get<AverageOptions>())) return set;
+StepSet average(StepSet set, const PassContext&) {
   const auto writes_state = [](const Graph& g) {
     return std::ranges::any_of(g.outputs, [](const Output& o) { return o.kind == OutputKind::state; });
   };

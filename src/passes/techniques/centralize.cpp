@@ -20,7 +20,6 @@ Value centred(Value v, double part) {
 
 StepSet centralize(StepSet set, const PassContext& context) {
   const CentralizeOptions& o = context.options.get<CentralizeOptions>();
-  if (!o.on) return set;
   for (Graph& graph : set.graphs) {
     const std::vector<GradientNode> gradients = gradients_of(graph);
     if (gradients.empty()) continue;

@@ -6,9 +6,7 @@
 namespace lathe {
 
 StepSet clip_norm(StepSet set, const PassContext& context) {
-  const auto& options = context.options.get<ClipNormOptions>();
-  if (!ClipNormOptions::is_on(options)) return set;
-  const double most = options.max_norm;
+  const double most = context.options.get<ClipNormOptions>().max_norm;
   for (Graph& graph : set.graphs) {
     const std::vector<GradientNode> gradients = gradients_of(graph);
     if (gradients.empty()) continue;

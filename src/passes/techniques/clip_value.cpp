@@ -6,9 +6,7 @@
 namespace lathe {
 
 StepSet clip_value(StepSet set, const PassContext& context) {
-  const auto& options = context.options.get<ClipValueOptions>();
-  if (!ClipValueOptions::is_on(options)) return set;
-  const double most = options.value;
+  const double most = context.options.get<ClipValueOptions>().value;
   for (Graph& graph : set.graphs) {
     const std::vector<GradientNode> gradients = gradients_of(graph);
     if (gradients.empty()) continue;

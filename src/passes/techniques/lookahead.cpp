@@ -5,8 +5,7 @@
 
 namespace lathe {
 
-StepSet lookahead(StepSet set, const PassContext& context) {
-  if (!LookaheadOptions::is_on(context.options.get<LookaheadOptions>())) return set;
+StepSet lookahead(StepSet set, const PassContext&) {
   for (Graph& graph : set.graphs) {
     if (!has_gradients(graph)) continue;
     Edit e(std::move(graph));

@@ -25,9 +25,7 @@ std::vector<size_t> parameter_grads(const Graph& g) {
 }  // namespace
 
 StepSet sam(StepSet set, const PassContext& context) {
-  const auto& options = context.options.get<SamOptions>();
-  if (!SamOptions::is_on(options)) return set;
-  const double rho = options.rho;
+  const double rho = context.options.get<SamOptions>().rho;
   for (Graph& graph : set.graphs) {
     const std::vector<size_t> grads = parameter_grads(graph);
     if (grads.empty()) continue;
