@@ -328,6 +328,50 @@ TEST(Gate, NamesOfItsMetrics) {
       {"the pass loss_scale adds a metric \"gradient_scale\""});
 }
 
+// What the pipeline is given: a mark must name a parameter, and a row must be of use.
+TEST(Driver, RefusesMarksAndRowsOfNothing) {
+  EXPECT_NO_THROW(run_pipeline(step("train", {}), context_of()));
+  for (const std::string name : {"nobody", "net.mean"}) {
+    StepSet set = step("train", {});
+    for (Node& n : set.graphs[0].nodes)
+      if (n.op == &gradient_op) n.params = make_params(GradientParams{name});
+    expect_user_error([&] { run_pipeline(set, context_of()); },
+                      {"\"train\"", name.c_str(), "expected the name of a parameter"});
+  }
+  StepSet set = step("train", {});
+  const TensorType type{DType::f32, {3}};
+  set.state.add({"unread", type, InputKind::param, Init::constant(1), {}});
+  Graph& g = set.graphs[0];
+  g.inputs.push_back({g.add_value(type), InputKind::param, "unread"});
+  expect_user_error([&] { run_pipeline(set, context_of()); }, {"\"unread\"", "expected a graph that reads or writes"});
+}
+
+struct SometimesOptions {
+  bool on = false;
+  static void fields(auto&& f) { f("train.sometimes", &SometimesOptions::on, "for the test"); }
+  static bool is_on(const SometimesOptions& o) { return o.on; }
+};
+
+TEST(Driver, DoesNotCallWhatIsOff) {
+  static int calls;
+  calls = 0;
+  PipelineOptions options;
+  options.added = {{"sam",
+                    {"sometimes",
+                     [](StepSet s, const PassContext&) {
+                       ++calls;
+                       return s;
+                     },
+                     Level::tensor, false, kTouchesNothing, Promise::changes, kOptions<SometimesOptions>}}};
+  std::vector<PassReport> reports;
+  run_pipeline(step("train", {}), context_of(), options, &reports);
+  EXPECT_EQ(calls, 0);
+  EXPECT_EQ(reports.size(), pipeline().size() + 1);
+  run_pipeline(step("train", {}), context_of(SometimesOptions{true}), options);
+  EXPECT_EQ(calls, 1);
+  EXPECT_THROW(run_pipeline(step("train", {.marked = false}), context_of(SometimesOptions{true}), options), UserError);
+}
+
 TEST(Average, EachNetworkAdvancesItsOwn) {
   StepSet s = run_until("average", two_networks(), context_of(AverageOptions{0.9}));
   EXPECT_EQ(written_by(s, "gen"), (Names{"gen.w", "gen.mean", "average.gen.w", "average.gen.mean"}));
