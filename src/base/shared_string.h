@@ -10,7 +10,7 @@
 
 namespace lathe {
 
-class SharedString {
+class SharedString {  // See the top of the file.
  public:
   SharedString() = default;       // empty
   SharedString(std::string text)  // this one
@@ -31,9 +31,13 @@ class SharedString {
 
 }  // namespace lathe
 
+namespace fmt {
+
 template <>
-struct fmt::formatter<lathe::SharedString> : fmt::formatter<std::string> {
-  auto format(const lathe::SharedString& s, format_context& context) const {
-    return fmt::formatter<std::string>::format(s.str(), context);
+struct formatter<lathe::SharedString> : formatter<std::string> {              // As its text.
+  auto format(const lathe::SharedString& s, format_context& context) const {  // see there
+    return formatter<std::string>::format(s.str(), context);
   }
 };
+
+}  // namespace fmt

@@ -15,11 +15,11 @@ class TypeList {  // A vector of types, as far as anybody needs one.
  public:
   class const_iterator {  // For algorithms of the standard library.
    public:
-    using iterator_category = std::forward_iterator_tag;
-    using value_type = TensorType;
-    using difference_type = std::ptrdiff_t;
-    using pointer = const TensorType*;
-    using reference = const TensorType&;
+    using iterator_category = std::forward_iterator_tag;  // for the standard library
+    using value_type = TensorType;                        // for the standard library
+    using difference_type = std::ptrdiff_t;               // for the standard library
+    using pointer = const TensorType*;                    // for the standard library
+    using reference = const TensorType&;                  // for the standard library
 
     const_iterator() = default;                                                // nowhere
     const_iterator(const TypeList* list, size_t at) : list_(list), at_(at) {}  // at one element

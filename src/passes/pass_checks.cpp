@@ -235,6 +235,10 @@ uint64_t identity_hash(const StepSet& s) {
 void check_input(const StepSet& set) {
   verify(set, Level::tensor, "none (the input of the pipeline)", MadeBy::caller);
   check_roles(set);
+}
+
+void check_step_set(const StepSet& set) {
+  check_input(set);
   check_marks(set);
   check_rows(set);
 }

@@ -13,9 +13,12 @@ namespace lathe {
 // Equal for sets that are equal up to the numbering of values and share their parameter objects.
 uint64_t identity_hash(const StepSet&);
 
-// Of a set that somebody gives to the pipeline, beside verify(): UserError where a metric is read by what is none, a
-// gradient is marked of what is no parameter, or nothing reads or writes a row of the state table.
+// Of a set that somebody gives to the pipeline: it is verified, and a metric is read by metrics alone. UserError.
 void check_input(const StepSet&);
+
+// Of one that has its state table from somebody, not from the inputs of a single graph: gradients are marked as those
+// of parameters, and some graph reads or writes each row. UserError.
+void check_step_set(const StepSet&);
 
 // Looks at a set before and after each pass.
 class PassChecks {

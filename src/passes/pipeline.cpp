@@ -93,72 +93,15 @@ bool is_disabled(const PipelineOptions& options, const PassEntry& pass) {
   return std::ranges::find(options.disabled, pass.name) != options.disabled.end();
 }
 
-}  // namespace
-
-std::span<const PassEntry> pipeline() {
-  static const std::vector<PassEntry> all = [] {
-    std::vector<PassEntry> rows(std::begin(kTechniques), std::end(kTechniques));
-    rows.insert(rows.end(), std::begin(kLowering), std::end(kLowering));
-    return rows;
-  }();
-  return all;
-}
-
-std::vector<OptionsRow> pass_options() {
-  std::vector<OptionsRow> out;
-  for (const PassEntry& pass : pipeline())
-    if (pass.options.schema) out.push_back(pass.options);
-  out.insert(out.end(), registered().begin(), registered().end());
-  return out;
-}
-
-void register_options(const OptionsRow& row) {
-  LATHE_USER_CHECK(row.schema, "options need a struct with fields");
-  if (std::ranges::find(registered(), row.schema, &OptionsRow::schema) == registered().end())
-    registered().push_back(row);
-}
-
-StepSet run_pipeline(StepSet set, const PassContext& context, const PipelineOptions& options,
-                     std::vector<PassReport>* reports) {
-  return run_passes(pipeline_with(options), std::move(set), context, options, reports);
-}
-
-Graph run_pipeline(Graph g, const PassContext& context, const PipelineOptions& options,
-                   std::vector<PassReport>* reports) {
-  StepSet set = run_pipeline(set_of(std::move(g)), context, options, reports);
-  LATHE_CHECK(set.graphs.size() == 1, "a graph became {}", set.graphs.size());
-  return std::move(set.graphs[0]);
-}
-
-std::vector<PassEntry> pipeline_with(const PipelineOptions& options) {
-  std::vector<PassEntry> passes(pipeline().begin(), pipeline().end());
-  for (const AddedPass& a : options.added) {
-    LATHE_USER_CHECK(!a.pass.name.empty() && a.pass.run, "an added pass needs a name and a function");
-    LATHE_USER_CHECK(std::ranges::find(passes, a.pass.name, &PassEntry::name) == passes.end(),
-                     "pass \"{}\": the name is taken", a.pass.name);
-    const auto at = a.after.empty() ? 0 : &find_pass(passes, a.after) - passes.data() + 1;
-    passes.insert(passes.begin() + at, a.pass);
-  }
-  return passes;
-}
-
-std::vector<std::string> pipeline_changes(const PipelineOptions& options) {
-  std::vector<std::string> out = options.disabled;
-  for (const AddedPass& a : options.added) out.push_back("+" + std::string(a.pass.name));
-  std::ranges::sort(out);
-  return out;
-}
-
-StepSet run_passes(std::span<const PassEntry> passes, StepSet set, const PassContext& context,
-                   const PipelineOptions& options, std::vector<PassReport>* reports) {
+// Of a set that was checked.
+StepSet drive(std::span<const PassEntry> passes, StepSet set, const PassContext& context,
+              const PipelineOptions& options, std::vector<PassReport>* reports) {
   for (const std::string& name : options.disabled)
     if (find_pass(passes, name).required)
       throw UserError(fmt::format("pass \"{}\" cannot be disabled: the plan or the loop relies on what it does", name),
                       Exit::usage);
   if (!options.stop_after.empty()) find_pass(passes, options.stop_after);
   check_options(passes, context.options);
-  if (options.verify) check_input(set);
-
   PassChecks checks;
   uint64_t identity = reports ? identity_hash(set) : 0;
   for (const PassEntry& pass : passes) {
@@ -192,6 +135,69 @@ StepSet run_passes(std::span<const PassEntry> passes, StepSet set, const PassCon
     if (pass.name == options.stop_after) break;
   }
   return set;
+}
+
+}  // namespace
+
+std::span<const PassEntry> pipeline() {
+  static const std::vector<PassEntry> all = [] {
+    std::vector<PassEntry> rows(std::begin(kTechniques), std::end(kTechniques));
+    rows.insert(rows.end(), std::begin(kLowering), std::end(kLowering));
+    return rows;
+  }();
+  return all;
+}
+
+std::vector<OptionsRow> pass_options() {
+  std::vector<OptionsRow> out;
+  for (const PassEntry& pass : pipeline())
+    if (pass.options.schema) out.push_back(pass.options);
+  out.insert(out.end(), registered().begin(), registered().end());
+  return out;
+}
+
+void register_options(const OptionsRow& row) {
+  LATHE_USER_CHECK(row.schema, "options need a struct with fields");
+  if (std::ranges::find(registered(), row.schema, &OptionsRow::schema) == registered().end())
+    registered().push_back(row);
+}
+
+StepSet run_pipeline(StepSet set, const PassContext& context, const PipelineOptions& options,
+                     std::vector<PassReport>* reports) {
+  if (options.verify) check_step_set(set);
+  return drive(pipeline_with(options), std::move(set), context, options, reports);
+}
+
+Graph run_pipeline(Graph g, const PassContext& context, const PipelineOptions& options,
+                   std::vector<PassReport>* reports) {
+  StepSet set = run_passes(pipeline_with(options), set_of(std::move(g)), context, options, reports);
+  LATHE_CHECK(set.graphs.size() == 1, "a graph became {}", set.graphs.size());
+  return std::move(set.graphs[0]);
+}
+
+std::vector<PassEntry> pipeline_with(const PipelineOptions& options) {
+  std::vector<PassEntry> passes(pipeline().begin(), pipeline().end());
+  for (const AddedPass& a : options.added) {
+    LATHE_USER_CHECK(!a.pass.name.empty() && a.pass.run, "an added pass needs a name and a function");
+    LATHE_USER_CHECK(std::ranges::find(passes, a.pass.name, &PassEntry::name) == passes.end(),
+                     "pass \"{}\": the name is taken", a.pass.name);
+    const auto at = a.after.empty() ? 0 : &find_pass(passes, a.after) - passes.data() + 1;
+    passes.insert(passes.begin() + at, a.pass);
+  }
+  return passes;
+}
+
+std::vector<std::string> pipeline_changes(const PipelineOptions& options) {
+  std::vector<std::string> out = options.disabled;
+  for (const AddedPass& a : options.added) out.push_back("+" + std::string(a.pass.name));
+  std::ranges::sort(out);
+  return out;
+}
+
+StepSet run_passes(std::span<const PassEntry> passes, StepSet set, const PassContext& context,
+                   const PipelineOptions& options, std::vector<PassReport>* reports) {
+  if (options.verify) check_input(set);
+  return drive(passes, std::move(set), context, options, reports);
 }
 
 }  // namespace lathe
