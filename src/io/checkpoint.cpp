@@ -155,10 +155,15 @@ std::string CheckpointWriter::publish() {
     discard();
     return path;
   }
+  // One that is there is replaced at once, where the file system can do that.
   std::string trash;
-  if (info_at(fs_, path)) trash = move_to_trash(fs_, dir_, name);
-  rename_path(fs_, tmp_, path);
-  tmp_.clear();
+  if (info_at(fs_, path) && exchange_paths(fs_, tmp_, path)) {
+    trash = std::exchange(tmp_, "");
+  } else {
+    if (info_at(fs_, path)) trash = move_to_trash(fs_, dir_, name);
+    rename_path(fs_, tmp_, path);
+    tmp_.clear();
+  }
   sync_dir(fs_, dir_);
   if (!trash.empty()) {
     Notes ignored;  // the next start tries again

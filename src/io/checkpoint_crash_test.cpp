@@ -106,6 +106,34 @@ TEST(CheckpointCrash, PowerLossAtEveryCall) {
   EXPECT_TRUE(outcomes[9] > 0 && outcomes[10] > 0);
 }
 
+// A step that is saved again, by another recipe: the old one or the new one is there at any time. A file system that
+// cannot exchange names has a moment without both.
+TEST(CheckpointCrash, PowerLossWhileAStepIsReplaced) {
+  for (const bool can_exchange : {true, false}) {
+    const auto disk = [&] {
+      CrashFs fs = disk_with_steps({9});
+      if (!can_exchange) fs.refuse_exchange();
+      return fs;
+    };
+    std::map<int64_t, int> outcomes;
+    const auto allowed = can_exchange ? std::set<int64_t>{9} : std::set<int64_t>{-1, 9};
+    crash_at_every_call(
+        disk, [](Fs& fs) { save_padded(fs, kDir, 9, "r2"); },
+        [&](CrashFs& fs, bool completed) {
+          for (uint64_t seed = 0; seed < 20; ++seed) {
+            CrashFs next = fs.reboot(seed ? Loss::random : Loss::none, seed);
+            ++outcomes[newest_step(next, kDir)];
+            if (completed) {
+              Notes notes;
+              EXPECT_EQ(find_newest_valid(next, kDir, Verify::full, notes)->manifest.recipe_hash, "r2");
+            }
+            expect_recovery(std::move(next), completed ? std::set<int64_t>{9} : allowed);
+          }
+        });
+    EXPECT_EQ(outcomes[-1] > 0, !can_exchange);
+  }
+}
+
 TEST(CheckpointCrash, PowerLossDuringTheVeryFirstCheckpoint) {
   crash_at_every_call(
       [] { return CrashFs(); }, [](Fs& fs) { save_padded(fs, kDir, 1); },

@@ -114,6 +114,18 @@ class CrashFs final : public Fs {
     return 0;
   }
 
+  int64_t exchange(const std::string& a, const std::string& b) override {
+    if (crashed()) return -EIO;
+    if (!can_exchange_) return -EINVAL;
+    if (parent_path(a) != parent_path(b)) return -EXDEV;
+    const NodePtr dir = find(parent_path(a)), node = find(a), other = find(b);
+    if (!dir || !node || !other) return -ENOENT;
+    if (!count()) return -EIO;
+    apply(*dir, {.removed = base_name(a), .added = base_name(b), .node = node, .other = other});
+    return 0;
+  }
+  void refuse_exchange() { can_exchange_ = false; }  // as old file systems do
+
   int64_t sync_dir(const std::string& path) override {
     if (!count()) return -EIO;
     const NodePtr dir = find(path);
@@ -142,6 +154,7 @@ class CrashFs final : public Fs {
   struct Change {  // of a directory: what a create, a removal or a rename did to its names
     std::string removed, added;
     NodePtr node;
+    NodePtr other = nullptr;  // what an exchange gives the removed name
   };
   struct Write {
     size_t offset, size;
@@ -210,8 +223,10 @@ class CrashFs final : public Fs {
     names.erase(change.removed);
     if (!change.node) return;
     // One name per node: a lost earlier change must not leave the node under two names.
-    std::erase_if(names, [&](const auto& entry) { return entry.second == change.node; });
+    std::erase_if(names,
+                  [&](const auto& entry) { return entry.second == change.node || entry.second == change.other; });
     names[change.added] = change.node;
+    if (change.other) names[change.removed] = change.other;
   }
   static void apply(Node& dir, const Change& change) {
     apply(dir.names, change);
@@ -260,6 +275,7 @@ class CrashFs final : public Fs {
   int next_fd_ = 3;
   int64_t calls_ = 0;
   int64_t crash_at_ = std::numeric_limits<int64_t>::max();
+  bool can_exchange_ = true;
 };
 
 }  // namespace lathe::io

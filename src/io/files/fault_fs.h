@@ -68,6 +68,9 @@ class FaultFs final : public Fs {
   int64_t rename(const std::string& from, const std::string& to) override {
     return pass("rename", [&] { return base_.rename(from, to); });
   }
+  int64_t exchange(const std::string& a, const std::string& b) override {
+    return pass("exchange", [&] { return base_.exchange(a, b); });
+  }
   int64_t sync_dir(const std::string& path) override {
     return pass("sync_dir", [&] { return base_.sync_dir(path); });
   }

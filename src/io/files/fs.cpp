@@ -169,6 +169,13 @@ void rename_path(Fs& fs, const std::string& from, const std::string& to) {
   if (r < 0) fail(fs, kWriting, fmt::format("rename {} to", from), to, r);
 }
 
+bool exchange_paths(Fs& fs, const std::string& a, const std::string& b) {
+  const int64_t r = retry([&] { return fs.exchange(a, b); });
+  if (r == -EINVAL || r == -ENOSYS || r == -EOPNOTSUPP) return false;
+  if (r < 0) fail(fs, kWriting, fmt::format("exchange {} with", a), b, r);
+  return true;
+}
+
 void sync_dir(Fs& fs, const std::string& path) {
   const int64_t r = retry([&] { return fs.sync_dir(path); });
   if (r < 0 && !lacks_sync(r)) fail(fs, kWriting, "sync directory", path, r);

@@ -40,6 +40,7 @@ class Fs {
   virtual int64_t read_link(const std::string& path, std::string& target) = 0;
   virtual int64_t make_dir(const std::string& path) = 0;
   virtual int64_t rename(const std::string& from, const std::string& to) = 0;
+  virtual int64_t exchange(const std::string& a, const std::string& b) = 0;  // their names, at once; see exchange_paths
   virtual int64_t sync_dir(const std::string& path) = 0;
   virtual int64_t list(const std::string& path, std::vector<std::string>& names) = 0;  // without "." and ".."
   virtual int64_t remove_file(const std::string& path) = 0;
@@ -62,6 +63,7 @@ class PosixFs final : public Fs {
   int64_t read_link(const std::string& path, std::string& target) override;
   int64_t make_dir(const std::string& path) override;
   int64_t rename(const std::string& from, const std::string& to) override;
+  int64_t exchange(const std::string& a, const std::string& b) override;
   int64_t sync_dir(const std::string& path) override;
   int64_t list(const std::string& path, std::vector<std::string>& names) override;
   int64_t remove_file(const std::string& path) override;
@@ -99,6 +101,8 @@ void make_dirs(Fs&, const std::string& path);  // with its parents; each new nam
 // A directory that nobody else has: `path`, or where that name is taken path-2, path-3, ... Returns its name.
 std::string make_new_dir(Fs&, const std::string& path);
 void rename_path(Fs&, const std::string& from, const std::string& to);
+// Each gets the name of the other, at once. False, and nothing is changed: the file system cannot do that.
+bool exchange_paths(Fs&, const std::string& a, const std::string& b);
 void sync_dir(Fs&, const std::string& path);
 std::vector<std::string> list_dir(Fs&, const std::string& path);    // sorted
 std::optional<FileInfo> info_at(Fs&, const std::string& path);      // nullopt: nothing of that name

@@ -94,6 +94,11 @@ int64_t PosixFs::make_dir(const std::string& path) {
   return has_nul(path) ? -EINVAL : result(::mkdir(path.c_str(), 0777));
 }
 
+int64_t PosixFs::exchange(const std::string& a, const std::string& b) {
+  if (has_nul(a) || has_nul(b)) return -EINVAL;
+  return result(::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE));
+}
+
 int64_t PosixFs::rename(const std::string& from, const std::string& to) {
   return has_nul(from) || has_nul(to) ? -EINVAL : result(::rename(from.c_str(), to.c_str()));
 }
