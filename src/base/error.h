@@ -71,6 +71,13 @@ class DriverError : public DeviceError {
   using DeviceError::DeviceError;
 };
 
+// Another process of the run, or the way to it, failed.
+class CommError : public Error {
+ public:
+  // See the class.
+  explicit CommError(const std::string& message) : Error(ErrorKind::comm, Exit::peer_failure, message) {}
+};
+
 namespace detail {
 [[noreturn]] void throw_internal(const char* file, int line, const char* condition, const std::string& message);
 }
