@@ -191,7 +191,6 @@ TEST(Collectives, LostMessagesAndDeadRanksEndAll) {
 TEST(Collectives, AFlippedBitIsFound) {
   for (uint64_t seed = 0; seed < 30; ++seed) {
     ThreadOptions o;
-    o.timeout = 2;
     o.checksums = true;
     o.faults = {.seed = seed, .flip = 0.05};
     const auto errors = on_ranks(3, o, [&](Group& g) {
