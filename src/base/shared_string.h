@@ -21,8 +21,12 @@ class SharedString {  // See the top of the file.
     static const std::string none;
     return text_ ? *text_ : none;
   }
-  bool empty() const { return !text_; }                                                       // no character
-  operator const std::string&() const { return str(); }                                       // the text
+  bool empty() const { return !text_; }                  // no character
+  operator const std::string&() const { return str(); }  // the text
+  friend bool operator==(const SharedString& a, const SharedString& b) {
+    return a.str() == b.str();
+  }                                                                                           // the same characters
+  friend bool operator==(const SharedString& a, const char* b) { return a.str() == b; }       // the same characters
   friend bool operator==(const SharedString& a, std::string_view b) { return a.str() == b; }  // the same characters
 
  private:

@@ -11,6 +11,7 @@ TEST(SharedString, IsAText) {
   EXPECT_EQ(none.str(), "");
   EXPECT_TRUE(layer == "layers.11.attention");
   EXPECT_EQ(&copy.str(), &layer.str());  // one text
+  EXPECT_TRUE(copy == layer && none == empty && !(none == layer));
   EXPECT_EQ(fmt::format("{}|{:>4}|{}", layer, SharedString("a"), none), "layers.11.attention|   a|");
 }
 

@@ -224,6 +224,14 @@ TEST(Groups, AbortEndsWhoWaits) {
   EXPECT_EQ(errors, (std::vector<std::string>{"rank 1: the disk is full", "", "rank 1: the disk is full"}));
 }
 
+TEST(Groups, EmptyMessagesArrive) {
+  const auto errors = on_ranks(2, {}, [&](Group& g) {
+    Message m = g.rank() == 0 ? g.send(1, 5, {}) : g.receive(0, 5, {});
+    g.wait(m);
+  });
+  EXPECT_EQ(errors, (std::vector<std::string>{"", ""}));
+}
+
 TEST(Groups, MessagesOfATagStayInOrder) {
   on_ranks(2, {}, [&](Group& g) {
     std::array<int, 8> numbers{};

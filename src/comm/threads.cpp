@@ -31,6 +31,7 @@ uint64_t checksum(std::span<const std::byte> bytes) {
 // One end of a message that was started.
 struct Post {
   enum class State { free, waiting, moving, done, failed } state = State::free;
+  bool sends = false;  // it is the sender's end
   int tag = 0;
   uint64_t order = 0;  // among those of the channel
   const std::byte* src = nullptr;
@@ -99,7 +100,7 @@ class ThreadGroup final : public Group {
     };
     if (happens(f.delay, 0))
       std::this_thread::sleep_for(std::chrono::duration<double>(f.longest * random.uniform(8 * number + 1)));
-    Post post{.tag = tag, .src = bytes.data(), .bytes = bytes.size()};
+    Post post{.sends = true, .tag = tag, .src = bytes.data(), .bytes = bytes.size()};
     if (happens(f.flip, 2) && !bytes.empty())
       post.flipped = static_cast<int64_t>(random.below(8 * number + 3, 8 * bytes.size()));
     if (happens(f.drop, 4)) return {};
@@ -135,7 +136,7 @@ class ThreadGroup final : public Group {
     if (!e.channel.changed.wait_for(lock, std::chrono::duration<double>(timeout), is_over)) {
       const std::string text = fmt::format(
           "rank {} waited {} s to {} {} bytes {} rank {} (tag {}); is that rank alive, and does it take part?", rank_,
-          timeout, e.post.dst ? "receive" : "send", e.post.bytes, e.post.dst ? "from" : "to", m.peer, e.post.tag);
+          timeout, e.post.sends ? "send" : "receive", e.post.bytes, e.post.sends ? "to" : "from", m.peer, e.post.tag);
       lock.unlock();
       fail(text);
     }
@@ -201,7 +202,7 @@ class ThreadGroup final : public Group {
 
   Message start(int from, int to, int peer, Post post) {
     Channel& c = world_->channel(from, to);
-    const bool sends = post.dst == nullptr;
+    const bool sends = post.sends;
     Posts &own = sends ? c.sends : c.receives, &others = sends ? c.receives : c.sends;
     std::unique_lock lock(c.mutex);
     size_t slot = 0;

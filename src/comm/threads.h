@@ -1,5 +1,5 @@
-// Ranks that are threads of one process: `lathe train --ranks 4` without MPI, and the ranks of most tests. A message is
-// one copy from the sender's bytes to the receiver's, by the one of the two that comes second.
+// Ranks that are threads of one process. A message is one copy from the sender's bytes to the receiver's, by the one of
+// the two that comes second.
 //
 // Faults can be planted, by a seed: they are functions of (seed, sender, number of the message), so a failure that a
 // seed finds comes again with it, but for the order in which threads run.

@@ -60,7 +60,7 @@ TEST(SessionErrors, MetricsAndResults) {
   EXPECT_ERROR(s.metric("all"), "expected one number, it is f32[2, 3]");
   EXPECT_ERROR(s.result("nope"), "result \"nope\": expected one of best, twice");
   EXPECT_ERROR(s.result("sum"), "result \"sum\": expected one of best, twice");
-  EXPECT_ERROR(s.result("best"), "expected elements of f32, it is i32[2]");
+  EXPECT_ERROR(s.result("best"), "expected i32[2], got elements of f32");
   EXPECT_EQ(s.result<int32_t>("best"), (std::vector<int32_t>{1, 0}));
 }
 
@@ -75,7 +75,7 @@ TEST(SessionErrors, Options) {
 TEST(SessionErrors, Saving) {
   const io::TempDir dir;
   Session s(square_steps(2, "sgd")), none(square_steps(2, "sgd"), {.executor = {.slots = 1, .snapshot = false}});
-  EXPECT_ERROR(s.save(dir / "a", -5), "step: expected 0 or more, got -5");
+  EXPECT_ERROR(s.save(dir / "a", -5), "step: expected 0 to 999999999999999999, got -5");
   EXPECT_ERROR(none.save(dir / "a", 1), "executor.snapshot");
   EXPECT_FALSE(std::filesystem::exists(dir / "a"));
   Session empty(square_steps(0, "sgd"));

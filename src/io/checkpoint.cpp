@@ -79,11 +79,12 @@ void refuse_newer(const std::string& path, const Inspection& found) {
 
 // True when dir/step-N is to be kept in place of a new one.
 bool keeps_existing(Fs& fs, const std::string& dir, const Manifest& about) {
-  if (about.recipe_hash.empty()) return false;  // nothing says that the state is a function of the step
   const std::string path = join_path(dir, step_name(about.step));
   if (!info_at(fs, path)) return false;
-  const Inspection found = inspect_checkpoint(fs, path, Verify::full);
+  const bool has_recipe = !about.recipe_hash.empty();
+  const Inspection found = inspect_checkpoint(fs, path, has_recipe ? Verify::full : Verify::size);
   refuse_newer(path, found);
+  if (!has_recipe) return false;  // nothing says that the state is a function of the step
   if (found.status != Inspection::Status::valid || found.manifest.recipe_hash != about.recipe_hash) return false;
   // Of the same state with other things to say of it (an evaluation that was due is done): the new one.
   const auto same_key = [](const auto& a, const auto& b) { return a.first == b.first; };

@@ -2,6 +2,7 @@
 // has its number.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -49,7 +50,7 @@ class TypeList {  // A vector of types, as far as anybody needs one.
   void push_back(const TensorType& t) { numbers_.push_back(number_of(t)); }     // one more
   void set(size_t i, const TensorType& t) { numbers_[i] = number_of(t); }       // another type for value i
   void reserve(size_t values) { numbers_.reserve(values); }                     // room for so many
-  void truncate(size_t values) { numbers_.resize(values); }                     // forgets all behind
+  void truncate(size_t values) { numbers_.resize(std::min(values, size())); }   // forgets all behind
 
  private:
   uint32_t number_of(const TensorType&);

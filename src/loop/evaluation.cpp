@@ -207,6 +207,7 @@ EvalResult evaluate(const std::string& run, const std::vector<std::string>& sets
   const data::Source& source = set_of_run(run, r, data, split);
   CompileOptions o;
   o.train = false;
+  o.passes = passes_of_run(run, which);
   const Compiled c = compile(r, data.spec, o);
   const auto session = open_run(run, c, which);
   EvalResult found = *Evaluation(c, session->executor(), source, split).run();

@@ -49,7 +49,7 @@ class PortCheck {
  public:
   PortCheck(const PassEntry& pass, MadeBy made_by) : pass_(pass), made_by_(made_by) {}
 
-  // A pass that touches nothing may not make a training graph forget what its nodes are for.
+  // A pass may not make a training graph forget what its nodes are for.
   void check_roles(const std::vector<unsigned>& before, const StepSet& after) const {
     const std::vector<unsigned> now = roles_of(after);
     for (size_t i = 0; i < before.size(); ++i)
@@ -61,7 +61,12 @@ class PortCheck {
 
   void check(const StepSet& before, const StepSet& after) const {
     if (!touches(kTouchesState) && before.state != after.state) check_rows(before.state, after.state);
-    if (touches(kTouchesGraphs)) return;
+    if (touches(kTouchesGraphs)) {
+      // Of graphs that stay.
+      for (const Graph& g : before.graphs)
+        if (const Graph* now = after.find_graph(g.name)) check(g, *now);
+      return;
+    }
     if (before.graphs.size() != after.graphs.size())
       fail(fmt::format("expected to keep the {} graphs, got {}", before.graphs.size(), after.graphs.size()));
     for (size_t i = 0; i < before.graphs.size(); ++i) check(before.graphs[i], after.graphs[i]);
@@ -89,7 +94,7 @@ class PortCheck {
   void check(const Graph& before, const Graph& after) const {
     if (before.name != after.name)
       fail(fmt::format("expected to keep the graph \"{}\", got \"{}\" in its place", before.name, after.name));
-    verify_order(before, after, pass_.name, made_by_);
+    if (!touches(kTouchesGraphs)) verify_order(before, after, pass_.name, made_by_);
     std::vector<const Output*> old, now;
     for (const Output& o : before.outputs)
       if (is_kept(o)) old.push_back(&o);
@@ -244,8 +249,8 @@ void check_step_set(const StepSet& set) {
 }
 
 struct PassChecks::Facts {
-  struct Step {  // a training graph
-    size_t graph;
+  struct Step {               // a training graph
+    std::string graph;        // its name
     uint64_t hash, identity;  // step_hash, identity_hash
   };
 
@@ -260,15 +265,14 @@ PassChecks::~PassChecks() = default;
 
 void PassChecks::before(const PassEntry& pass, const StepSet& set) {
   if (!facts_->known) facts_->ports = ports_of(set);
-  facts_->roles = pass.touches == kTouchesNothing ? roles_of(set) : std::vector<unsigned>();
+  facts_->roles = pass.touches & kTouchesGraphs ? std::vector<unsigned>() : roles_of(set);
   auto& steps = facts_->steps;
   steps.clear();
-  if ((pass.promise == Promise::preserves && pass.touches == kTouchesNothing) || (pass.touches & kTouchesGraphs))
-    return;
-  for (size_t i = 0; i < set.graphs.size(); ++i)
-    if (const uint64_t step = step_hash(set.graphs[i])) steps.push_back({i, step, 0});
+  if (pass.promise == Promise::preserves && pass.touches == kTouchesNothing) return;
+  for (const Graph& g : set.graphs)
+    if (const uint64_t step = step_hash(g)) steps.push_back({g.name, step, 0});
   if (steps.size() == 1) steps.clear();
-  for (Facts::Step& s : steps) s.identity = identity_hash(set.graphs[s.graph]);
+  for (Facts::Step& s : steps) s.identity = identity_hash(*set.find_graph(s.graph));
 }
 
 void PassChecks::after(const PassEntry& pass, const StepSet& set, MadeBy made_by) {
@@ -283,13 +287,15 @@ void PassChecks::after(const PassEntry& pass, const StepSet& set, MadeBy made_by
 
 // A pass that changes numbers or ports does so in all steps that are the same but for shapes, or in none.
 void PassChecks::check_alike(const StepSet& after, const std::function<void(const std::string&)>& fail) const {
-  std::map<uint64_t, size_t> treated, left;  // graphs by Step::hash
-  for (const Facts::Step& s : facts_->steps)
-    (identity_hash(after.graphs[s.graph]) == s.identity ? left : treated).emplace(s.hash, s.graph);
+  std::map<uint64_t, std::string> treated, left;  // graphs by Step::hash
+  for (const Facts::Step& s : facts_->steps) {
+    const Graph* now = after.find_graph(s.graph);
+    (now && identity_hash(*now) == s.identity ? left : treated).emplace(s.hash, s.graph);
+  }
   for (const auto& [hash, graph] : left)
     if (const auto other = treated.find(hash); other != treated.end())
       fail(fmt::format("expected all training graphs to be treated alike, got \"{}\" changed and \"{}\" not",
-                       after.graphs[other->second].name, after.graphs[graph].name));
+                       other->second, graph));
 }
 
 void PassChecks::forget() { facts_->known = false; }

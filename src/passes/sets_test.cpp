@@ -10,6 +10,7 @@
 #include "ops/grad.h"
 #include "ops/gradient.h"
 #include "ops/reduce.h"
+#include "passes/check/validate.h"
 #include "passes/dce.h"
 #include "passes/techniques/table.h"
 #include "passes/test_util.h"
@@ -286,10 +287,10 @@ TEST(Pipeline, TechniquesNeedMarkedGradients) {
     expect_user_error([&] { run_pipeline(step("train", unmarked), contexts[i]); },
                       {names[i], "graph \"train\"", "gradient("});
     EXPECT_NO_THROW(run_pipeline(step("train", {}), contexts[i])) << names[i];
-    // One network that is marked is what the technique is for.
-    EXPECT_NO_THROW(
-        run_pipeline(joined(step("train", {}), step("probe", {.of = "probe", .marked = false})), contexts[i]))
-        << names[i];
+    // One network that is marked does not stand for the other.
+    expect_user_error(
+        [&] { run_pipeline(joined(step("train", {}), step("probe", {.of = "probe", .marked = false})), contexts[i]); },
+        {names[i], "graph \"probe\"", "\"probe.w\""});
     StepSet evaluation = step("eval", unmarked);  // no training at all
     evaluation.graphs[0] = dce(std::move(evaluation.graphs[0]), {});
     all_updates(evaluation);
@@ -344,6 +345,63 @@ TEST(Driver, RefusesMarksAndRowsOfNothing) {
   Graph& g = set.graphs[0];
   g.inputs.push_back({g.add_value(type), InputKind::param, "unread"});
   expect_user_error([&] { run_pipeline(set, context_of()); }, {"\"unread\"", "expected a graph that reads or writes"});
+}
+
+// Bits of a row are permissions one by one: who may add and drop graphs may not lose what is in those that stay.
+TEST(Driver, HoldsGraphsThatStayToTheRow) {
+  const auto refused = [](PassFunction f, unsigned touches, const char* part) {
+    PipelineOptions options;
+    options.added = {{"", {"mine", f, Level::tensor, false, touches, Promise::changes}}};
+    expect_user_error([&] { run_pipeline(with_tail(), context_of(), options); }, {"mine", part});
+  };
+  const PassFunction drops_updates = [](StepSet s, const PassContext&) {
+    std::erase_if(s.graphs[1].outputs, [](const Output& o) { return o.kind == OutputKind::state; });
+    return s;
+  };
+  const PassFunction drops_metric = [](StepSet s, const PassContext&) {
+    for (Graph& g : s.graphs) std::erase_if(g.outputs, [](const Output& o) { return o.name == "loss"; });
+    return s;
+  };
+  const PassFunction forgets_tail = [](StepSet s, const PassContext& context) {
+    s.graphs[0] = clip_value(set_of(s.graphs[0]), context).graphs[0];
+    return s;
+  };
+  const PassFunction relabels = [](StepSet s, const PassContext&) {
+    for (Graph& g : s.graphs)
+      for (Node& n : g.nodes)
+        if (n.role == Role::loss) n.role = Role::model;
+    return s;
+  };
+  refused(drops_updates, kTouchesGraphs, "expected to keep its outputs");
+  refused(drops_metric, kTouchesGraphs, "expected to keep its outputs");
+  refused(forgets_tail, kTouchesGraphs, "treated alike");
+  refused(relabels, kTouchesPorts, "expected nodes to keep their roles");
+}
+
+// Of several gradients, and of several graphs, each that updates a parameter is marked.
+TEST(Driver, RefusesWhatATechniqueWouldPassBy) {
+  EXPECT_NO_THROW(run_pipeline(two_networks(), context_of(ClipNormOptions{1}, SamOptions{0.1})));
+  const StepSet half = joined(step("gen", {.of = "gen"}), step("disc", {.of = "disc", .marked = false}));
+  expect_user_error([&] { run_pipeline(half, context_of(ClipNormOptions{1})); },
+                    {"clip_norm", "\"disc\"", "\"disc.w\"", "does not mark the gradient"});
+}
+
+// An accumulator that is overwritten looks like one that is added to while it begins at zero.
+TEST(Validate, SumsThatDoNotBeginAtZero) {
+  std::vector<PassEntry> passes(pipeline().begin(), pipeline().end());
+  const PassContext context = context_of(AccumulateOptions{2});
+  EXPECT_EQ(validate_passes(step("train", {}), passes, context, 1).first_bad, "");
+  std::ranges::find(passes, "accumulate", &PassEntry::name)->run = [](StepSet s, const PassContext& c) {
+    s = accumulate(std::move(s), c);
+    Graph& g = s.graphs[0];
+    for (Output& o : g.outputs)
+      if (o.kind == OutputKind::state && o.name.ends_with(".grad"))
+        for (const Node& n : g.nodes)
+          if (n.outputs[0] == o.value) o.value = n.inputs[0] == o.updates ? n.inputs[1] : n.inputs[0];
+    return s;
+  };
+  const PassVerdict verdict = validate_passes(step("train", {}), passes, context, 1);
+  EXPECT_EQ(verdict.first_bad, "accumulate") << verdict.why;
 }
 
 struct SometimesOptions {

@@ -130,9 +130,10 @@ Prediction prediction_of(std::span<const float> output, const Compiled& c, const
 constexpr int64_t kMostAtOnce = 64;  // more make predictions no faster
 
 // For so many samples: with a batch as evaluation has it, smaller where memory asks for it.
-Compiled compile_prediction(const Recipe& r, const DataSpec& spec, int64_t samples) {
+Compiled compile_prediction(const Recipe& r, const DataSpec& spec, const PipelineOptions& passes, int64_t samples) {
   CompileOptions o;
   o.train = o.eval = false;
+  o.passes = passes;
   const int64_t evaluated = r.train.eval_batch > 0 ? r.train.eval_batch : r.train.batch_size;
   for (o.predict = std::min({samples, evaluated, kMostAtOnce});; o.predict = ceil_div(o.predict, 2)) {
     try {
@@ -152,7 +153,7 @@ class BatchOfPredictions {
       : run_(run),
         names_(data.preparation.names),
         out_(out),
-        c_(compile_prediction(r, data.spec, samples)),
+        c_(compile_prediction(r, data.spec, passes_of_run(run, which), samples)),
         program_(c_.program("predict")),
         bytes_(static_cast<size_t>(data.spec.sample.bytes())),
         session_(open_run(run, c_, which)) {

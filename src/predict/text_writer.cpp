@@ -37,6 +37,7 @@ TextWriter::TextWriter(const std::string& run, const std::vector<std::string>& s
   CompileOptions o;
   o.train = o.eval = false;
   o.predict = 1;
+  o.passes = passes_of_run(run, which);
   compiled_ = compile(r, spec, o);
   program_ = compiled_.program("predict");
   session_ = open_run(run, compiled_, which);

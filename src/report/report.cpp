@@ -307,6 +307,7 @@ std::string make_report(const std::string& run, const std::vector<std::string>& 
   }
   CompileOptions o;
   o.eval = false;
+  o.passes = passes_of_run(run);
   const bool pixels = label_kind_of(r) == data::LabelKind::mask || label_kind_of(r) == data::LabelKind::image;
   const int64_t most = pixels ? 16 : 250;
   o.predict = std::max<int64_t>(1, std::min<int64_t>(unseen ? unseen->size() : 1, most));

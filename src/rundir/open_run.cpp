@@ -37,13 +37,22 @@ Recipe load_run_recipe(const std::string& run, const std::vector<std::string>& s
 
 namespace {
 
+// Names of passes, "+" before those that were added; none where a checkpoint made by other means says nothing.
+std::optional<std::vector<std::string>> pass_changes_of(const io::Manifest& manifest) {
+  const auto passes = manifest.info.find("disabled_passes");
+  if (passes == manifest.info.end()) return std::nullopt;
+  std::istringstream names(passes->second);
+  return std::vector<std::string>{std::istream_iterator<std::string>(names), {}};
+}
+
+std::string folder_of(const std::string& run, Which which) {
+  return io::join_path(run, which == Which::best ? kBestFolder : kCheckpointFolder);
+}
+
 // A recipe.toml that was edited or emptied describes another network, or other data, than the checkpoint's.
 void check_recipe_of(const std::string& run, const io::Manifest& manifest) {
-  const auto passes = manifest.info.find("disabled_passes");
-  if (passes == manifest.info.end()) return;  // a checkpoint made by other means says nothing
-  std::istringstream names(passes->second);
-  const std::vector<std::string> disabled{std::istream_iterator<std::string>(names), {}};
-  if (recipe_hash(load_run_recipe(run, {}), disabled) == manifest.recipe_hash) return;
+  const auto changes = pass_changes_of(manifest);
+  if (!changes || recipe_hash(load_run_recipe(run, {}), *changes) == manifest.recipe_hash) return;
   throw UserError(
       fmt::format("{}: is not the recipe that the checkpoint of step {} was trained with; put the original "
                   "back, or override single keys with --set",
@@ -52,12 +61,26 @@ void check_recipe_of(const std::string& run, const io::Manifest& manifest) {
 
 }  // namespace
 
+PipelineOptions passes_of_run(const std::string& run, Which which) {
+  PipelineOptions out;
+  io::PosixFs fs;
+  io::Notes notes;  // open_run() says what is wrong with checkpoints
+  const auto found = io::find_newest_valid(fs, folder_of(run, which), io::Verify::size, notes);
+  if (!found) return out;
+  for (const std::string& name : pass_changes_of(found->manifest).value_or(std::vector<std::string>{})) {
+    if (name.starts_with('+'))
+      warn(fmt::format("{}: was trained with the pass {} of a program; it is left out here", run, name.substr(1)));
+    else if (std::ranges::find(pipeline(), name, &PassEntry::name) != pipeline().end())
+      out.disabled.push_back(name);
+  }
+  return out;
+}
+
 std::unique_ptr<Session> open_run(const std::string& run, const Compiled& c, Which which) {
   io::PosixFs fs;
   io::Notes notes;
   const bool best = which == Which::best;
-  const auto found =
-      io::find_newest_valid(fs, io::join_path(run, best ? kBestFolder : kCheckpointFolder), io::Verify::full, notes);
+  const auto found = io::find_newest_valid(fs, folder_of(run, which), io::Verify::full, notes);
   for (const std::string& n : notes) warn(n);
   if (!found)
     throw UserError(

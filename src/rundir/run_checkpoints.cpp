@@ -75,11 +75,13 @@ std::string RunCheckpoints::passes_text() const {
 void RunCheckpoints::check_same_passes(const io::Checkpoint& found) const {
   const auto passes = found.manifest.info.find("disabled_passes");
   if (passes == found.manifest.info.end() || passes->second == passes_text()) return;
-  const auto named = [](const std::string& names) { return names.empty() ? std::string("no pass") : names; };
-  throw UserError(fmt::format("{}: was written by a run with {} disabled (+: added), this one has {}: it would "
-                              "compute other numbers; resume with the same --disable-pass, or choose another --out",
-                              found.path, named(passes->second), named(passes_text())),
-                  Exit::bad_recipe);
+  const auto named = [](const std::string& names) { return names.empty() ? std::string("none") : names; };
+  throw UserError(
+      fmt::format("{}: was written by a run with other passes: left out or (+) added there: {}; here: {}. It "
+                  "would compute other numbers; resume with the same --disable-pass, or with the program "
+                  "that added them, or choose another --out",
+                  found.path, named(passes->second), named(passes_text())),
+      Exit::bad_recipe);
 }
 
 void RunCheckpoints::publish(Which which, Session& session, const Compiled& c, int64_t step,

@@ -9,6 +9,7 @@
 
 #include "base/philox.h"
 #include "compile/compile.h"
+#include "passes/precision.h"
 #include "passes/techniques/accumulate.h"
 #include "passes/techniques/gate.h"
 #include "plan/plan.h"
@@ -110,6 +111,14 @@ std::vector<GraphVerdict> selftest_passes(std::span<const PassEntry> passes, con
     Recipe accumulating = r;
     accumulating.passes.get<AccumulateOptions>().batches = 2;
     accumulating.passes.get<GateOptions>().update = "after_all";
+    // No recipe computes in 16 bits: of the first one, for the passes that do.
+    if (out.size() == 1)
+      for (const char* precision : {"f16", "bf16"}) {
+        Recipe narrow = r;
+        narrow.passes.get<PrecisionOptions>().type = precision;
+        narrow.passes.get<GateOptions>().update = "after_all";
+        check(steps, pass_context(narrow, target), precision);
+      }
     for (const Graph& step : steps.graphs) {
       if (!step.name.starts_with("train")) continue;
       StepSet one = steps;

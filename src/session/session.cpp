@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/did_you_mean.h"
 #include "base/version.h"
 #include "base/warning.h"
 #include "passes/techniques/gate.h"
@@ -24,6 +25,8 @@ Prepared prepare(StepSet steps, const SessionOptions& o) {
   constexpr int kMostThreads = 1024;  // as recipes
   LATHE_USER_CHECK(o.threads >= 0 && o.threads <= kMostThreads, "threads: expected 0 to {}, got {}", kMostThreads,
                    o.threads);
+  LATHE_USER_CHECK(!steps.graphs.empty(), "expected a step set with a graph, got one without");
+  LATHE_USER_CHECK(o.budget >= 0, "budget: expected 0 (no limit) or bytes, got {}", o.budget);
   LATHE_USER_CHECK(o.executor.slots >= 1, "executor.slots: expected at least 1, got {}", o.executor.slots);
   LATHE_USER_CHECK(o.executor.ahead >= 1, "executor.ahead: expected at least 1, got {}", o.executor.ahead);
   Prepared out;
@@ -165,8 +168,8 @@ const Port& Session::port(OutputKind kind, std::string_view name, std::optional<
     if (p.output_kind != kind) continue;
     names.push_back(p.name);
     if (p.name != name) continue;
-    LATHE_USER_CHECK(!dtype || p.type.dtype == *dtype, "{} \"{}\": expected elements of {}, it is {}", to_string(kind),
-                     name, to_string(*dtype), to_string(p.type));
+    LATHE_USER_CHECK(!dtype || p.type.dtype == *dtype, "{} \"{}\": expected {}, got elements of {}", to_string(kind),
+                     name, to_string(p.type), to_string(*dtype));
     wait();
     return p;
   }
@@ -192,9 +195,15 @@ void Session::initialize(int64_t seed) {
 
 const StateSpec& Session::row(std::string_view name, DType dtype) const {
   const StateSpec* s = state_.find(name);
-  LATHE_USER_CHECK(s, "state \"{}\": there is none of that name", name);
-  LATHE_USER_CHECK(s->type.dtype == dtype, "state \"{}\": expected elements of {}, it is {}", name, to_string(dtype),
-                   to_string(s->type));
+  if (!s) {
+    std::vector<std::string_view> names;
+    for (const StateSpec& row : state_) names.push_back(row.name);
+    const auto near = did_you_mean(name, names);
+    throw UserError(fmt::format("state \"{}\": there is none of that name{}", name,
+                                near ? fmt::format("; did you mean \"{}\"?", *near) : ""));
+  }
+  LATHE_USER_CHECK(s->type.dtype == dtype, "state \"{}\": expected {}, got elements of {}", name, to_string(s->type),
+                   to_string(dtype));
   return *s;
 }
 
@@ -217,10 +226,14 @@ std::vector<io::CheckpointFile> Session::files(Keep keep) {
 }
 
 std::string Session::save(const std::string& dir, int64_t step, const std::map<std::string, std::string>& info) {
-  LATHE_USER_CHECK(step >= 0, "step: expected 0 or more, got {}", step);
+  constexpr int64_t kMost = 999'999'999'999'999'999;  // digits in the name of a directory
+  LATHE_USER_CHECK(step >= 0 && step <= kMost, "step: expected 0 to {}, got {}", kMost, step);
   std::vector<io::CheckpointFile> all = files();
   io::PosixFs fs;
   io::make_dirs(fs, dir);
+  io::Notes notes;
+  io::clean_leftovers(fs, dir, notes);  // of saves that were killed
+  for (const std::string& note : notes) warn(note);
   io::Manifest about;
   about.step = step;
   about.software = fmt::format("lathe {}", kVersion);

@@ -111,13 +111,16 @@ class Session {  // See the top of the file.
   }
 
   // A checkpoint in `dir`, published whole or not at all, that load() and others (safetensors, PyTorch's names and
-  // order of axes) read; it takes the place of one of the same step. Returns its path.
+  // order of axes) read; it takes the place of one of the same step. Returns its path. One session at a time saves into
+  // a directory: what a killed save left there is removed.
   std::string save(const std::string& dir, int64_t step, const std::map<std::string, std::string>& info = {});
   // The newest valid checkpoint in `dir`. Its step, or -1 where `dir` has none; `info` as it was saved. Damaged ones
-  // are skipped with a warning (base/warning.h). UserError: all are damaged; as load_files.
+  // are skipped with a warning (base/warning.h). What was saved comes back as it was: hashes are compared. UserError:
+  // all are damaged; tensors are missing or of another type.
   int64_t load(const std::string& dir, std::map<std::string, std::string>* info = nullptr);
-  // Tensors that a checkpoint's path holds, for all rows that are saved. UserError: missing or other ones, all listed,
-  // or values that are not finite; the session is as it was then.
+  // Tensors that a checkpoint's path holds, for all rows that are saved; no hashes are compared, so values that are not
+  // finite are refused. What the file has for other rows is left alone. UserError: missing ones or ones of another
+  // type, all listed; the session is as it was then.
   void load_files(const std::string& checkpoint, Keep = Keep::all);
   std::vector<io::CheckpointFile> files(Keep = Keep::all);  // as save() writes them; valid until the next call
 

@@ -23,16 +23,16 @@ const char* path_of(StateFile f) {
   return "";
 }
 
-// A value that is not finite cannot come from a checkpoint of ours: the file was changed after it was written.
+// Where hashes are not compared, a value that is not finite is taken for damage.
 void check_finite(const std::string& path, const StateSpec& s, std::span<const std::byte> bytes) {
   if (s.type.dtype != DType::f32) return;
   for (size_t i = 0; i + sizeof(float) <= bytes.size(); i += sizeof(float)) {
     float v;
     std::memcpy(&v, bytes.data() + i, sizeof(v));
-    LATHE_USER_CHECK(
-        std::isfinite(v),
-        "{}: element {} of \"{}\" is not finite; resume with checkpoint.verify = \"full\", which compares hashes", path,
-        i / sizeof(float), s.name);
+    LATHE_USER_CHECK(std::isfinite(v),
+                     "{}: element {} of \"{}\" is not finite; with hashes compared (Session::load, or "
+                     "checkpoint.verify = \"full\" of a recipe) it would be taken as it is",
+                     path, i / sizeof(float), s.name);
   }
 }
 

@@ -16,7 +16,8 @@ struct UpdateOptions {  // What train_set trains.
 };
 
 // Ends the net's graph: appends `grad` of the loss by the trained parameters, the optimizer's updates of them (with the
-// step input "lr"), those of running statistics, and the metric "loss". UserError where nothing is trained.
+// step input "lr"), those of running statistics, and the metric "loss". UserError where nothing is trained. Gradients
+// are those of the loss as it is: with AccumulateOptions those of several batches are added up.
 StepSet train_set(Net&, Value loss, const OptimizerConfig&, const UpdateOptions& = {});
 
 // Ends the net's graph as it is: evaluation, prediction. `trained` as above: what training sets of the same run say.

@@ -169,6 +169,43 @@ PassCheck compare(const PassEntry& pass, const Shown& actual, const Shown& expec
   return check;
 }
 
+// Sums of gradients begin at zero in run_set, where what overwrites them looks like what adds to them. A graph that
+// writes sums and no parameter adds to what is there.
+PassCheck check_sums(const PassEntry& pass, const StepSet& set, const PassContext& context, Inputs& inputs,
+                     uint64_t seed) {
+  PassCheck check;
+  check.name = pass.name;
+  for (Graph g : set.graphs) {
+    const auto kind_of = [&](const Output& o) { return std::ranges::find(g.inputs, o.updates, &Input::value)->kind; };
+    const auto writes = [&](InputKind kind) {
+      return std::ranges::any_of(g.outputs,
+                                 [&](const Output& o) { return o.kind == OutputKind::state && kind_of(o) == kind; });
+    };
+    if (!writes(InputKind::gradient) || writes(InputKind::param)) continue;
+    if (!is_executable(g)) g = autodiff(std::move(g), context);
+    std::vector<HostTensor> from = inputs.of(set, g, {});
+    const auto without = interpret(g, from, Precision::exact);
+    const CounterRng rng(seed, 80, 0, 3);
+    for (size_t i = 0; i < from.size(); ++i)
+      if (g.inputs[i].kind == InputKind::gradient)
+        for (size_t k = 0; k < from[i].data.size(); ++k) from[i].data[k] = 2 * rng.uniform(k) - 1;
+    const auto with = interpret(g, from, Precision::exact);
+    for (size_t i = 0; i < g.outputs.size(); ++i) {
+      const Output& o = g.outputs[i];
+      if (o.kind != OutputKind::state || kind_of(o) != InputKind::gradient) continue;
+      HostTensor expected = without[i];
+      const auto sum = std::ranges::find(g.inputs, o.updates, &Input::value) - g.inputs.begin();
+      for (size_t k = 0; k < expected.data.size(); ++k) expected.data[k] += from[static_cast<size_t>(sum)].data[k];
+      const double error = relative_error(with[i], expected);
+      if (check.compared && error <= check.error) continue;
+      check.compared = true;
+      check.error = error;
+      check.output = o.name;
+    }
+  }
+  return check;
+}
+
 // The pass expanded `grad` nodes, as autodiff does; a pass that dropped graphs with them did not.
 bool lowers(const StepSet& before, const StepSet& after) {
   return !is_executable(before) && is_executable(after) &&
@@ -221,6 +258,12 @@ PassVerdict validate_passes(const StepSet& first, std::span<const PassEntry> pas
       Shown now = run_set(after, context, inputs);
       check = compare(pass, now, *results, after.state);
       blame_numbers(check);
+      if (pass.touches & kTouchesGraphs) {
+        const PassCheck sums = check_sums(pass, after, context, inputs, seed);
+        blame(sums, kTolerance,
+              fmt::format("the sum of gradients \"{}\" is off by {:.3g} where it does not begin at zero", sums.output,
+                          sums.error));
+      }
       if (slope.compared) check = slope;
       results = std::move(now);
     }

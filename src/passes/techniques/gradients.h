@@ -16,7 +16,8 @@ struct GradientNode {  // The gradient of one parameter.
 };
 std::vector<GradientNode> gradients_of(const Graph&);  // in the order of the graph
 bool has_gradients(const Graph&);                      // a step that updates parameters
-// UserError where steps of the set update state by `grad` and none marks a gradient: the technique would do nothing.
+// UserError where a step updates a parameter or state of its optimizer by a `grad` that is not marked: the technique
+// would pass it by.
 void check_marked(const StepSet&, std::string_view technique);
 
 // For each value: how many gradients it depends on: kNoGradient, the one gradient's place in gradients_of(), or
