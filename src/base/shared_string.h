@@ -23,9 +23,8 @@ class SharedString {  // See the top of the file.
   }
   bool empty() const { return !text_; }                  // no character
   operator const std::string&() const { return str(); }  // the text
-  friend bool operator==(const SharedString& a, const SharedString& b) {
-    return a.str() == b.str();
-  }                                                                                           // the same characters
+  // The same characters.
+  friend bool operator==(const SharedString& a, const SharedString& b) { return a.str() == b.str(); }
   friend bool operator==(const SharedString& a, const char* b) { return a.str() == b; }       // the same characters
   friend bool operator==(const SharedString& a, std::string_view b) { return a.str() == b; }  // the same characters
 
