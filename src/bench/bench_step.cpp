@@ -11,8 +11,8 @@
 #include "base/stopwatch.h"
 #include "loop/trainer.h"
 #include "passes/techniques/gate.h"
+#include "peak/peak.h"
 #include "plan/plan.h"
-#include "run/peak.h"
 #include "session/state.h"
 
 namespace lathe {

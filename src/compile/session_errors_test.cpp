@@ -93,6 +93,32 @@ TEST(SessionErrors, SavingAStepAgainReplacesIt) {
   s.initialize(9);
   EXPECT_EQ(s.load(dir / "a"), 2);
   EXPECT_EQ(s.read("w"), (Floats{7, 8}));
+  // What a killed save left goes.
+  std::filesystem::create_directory(dir / "a/.tmp-step-000000000003-x");
+  s.save(dir / "a", 4);
+  EXPECT_FALSE(std::filesystem::exists(dir / "a/.tmp-step-000000000003-x"));
+}
+
+TEST(SessionErrors, NumbersThatAnInputCannotHold) {
+  Builder b("one"), c("two");
+  b.output(b.input({DType::u8, {1}}, InputKind::batch, "x"), OutputKind::result, "y");
+  c.output(c.input({DType::u8, {2}}, InputKind::batch, "x"), OutputKind::result, "y");
+  StepSet set;
+  set.graphs.push_back(b.finish());
+  set.graphs.push_back(c.finish());
+  Session s(std::move(set));
+  for (double wrong : {-1.0, 256.0, 0.5, std::numeric_limits<double>::quiet_NaN()})
+    EXPECT_ERROR(s.feed("x", wrong), "input \"x\": expected u8[1], got ");
+  s.feed("x", 255);  // the other graph takes two
+  s.run("one");
+  EXPECT_EQ(s.result<uint8_t>("y"), std::vector<uint8_t>{255});
+  EXPECT_ERROR(Session(square_steps(2, "sgd"), {}).feed("lr", std::vector<double>{1}), "expected f32");
+  OptimizerConfig o{.name = "adam", .lr = std::numeric_limits<double>::quiet_NaN()};
+  Builder d("train");
+  EXPECT_ERROR(Optimizer(d, o, {}), "optimizer.lr: expected a finite number from 0, got nan");
+  o.lr = 0.1;
+  o.beta2 = -1;
+  EXPECT_ERROR(Optimizer(d, o, {}), "optimizer.beta2: expected a finite number from 0, got -1");
 }
 
 TEST(SessionErrors, LoadingIsAllOrNothing) {

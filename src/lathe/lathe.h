@@ -123,11 +123,11 @@
 #include "backend/cuda/cuda_measure.h"
 #include "backend/opencl/tune_device.h"
 #include "bench/bench_loader.h"
+#include "bench/bench_op.h"
+#include "bench/bench_op_gemm.h"
 #include "bench/bench_step.h"
-#include "run/bench_op.h"
-#include "run/bench_op_gemm.h"
+#include "peak/peak.h"
 #include "run/conformance.h"
-#include "run/peak.h"
 #include "selftest/selftest.h"
 
 // Small helpers of programs.

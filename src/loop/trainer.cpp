@@ -14,7 +14,7 @@
 #include "loop/step_account.h"
 #include "loop/step_queue.h"
 #include "loop/summary.h"
-#include "run/peak.h"
+#include "peak/peak.h"
 #include "rundir/progress.h"
 #include "rundir/run_checkpoints.h"
 #include "rundir/run_data.h"

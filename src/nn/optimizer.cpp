@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/name_hash.h"
 #include "nn/optimizers/rules.h"
@@ -16,6 +17,19 @@ const OptimizerRule& rule_of(const std::string& name) {
   const OptimizerRule* rule = find_optimizer(name);
   LATHE_USER_CHECK(rule, "optimizer.name: expected one of {}, got \"{}\"", fmt::join(kOptimizerNames, ", "), name);
   return *rule;
+}
+
+// Recipes have narrower ranges (recipe/recipe_keys.cpp); here is what no rule can work with.
+void check_numbers(const OptimizerRule& rule, OptimizerConfig c) {
+  const auto check = [](std::string_view name, double value) {
+    LATHE_USER_CHECK(std::isfinite(value) && value >= 0, "optimizer.{}: expected a finite number from 0, got {}", name,
+                     value);
+  };
+  check("lr", c.lr);
+  check("weight_decay", c.weight_decay);
+  for_each_key(rule.keys, c, [&](std::string_view name, const auto& value, const auto& key) {
+    if (key) check(name, static_cast<double>(value));
+  });
 }
 
 // What makes an optimizer another one: its rule, what the rule reads, and the parameters, as a hash of their names. The
@@ -45,6 +59,7 @@ Optimizer::Optimizer(Builder& b, const OptimizerConfig& config, std::vector<Stat
       params_(std::move(params)),
       scope_(scope.empty() ? "" : scope + "."),
       owner_(identity(rule_, config_, params_)) {
+  check_numbers(rule_, config_);
   if (rule_.counts && !params_.empty()) {
     count_ = new_state({scope_ + "optimizer.step",
                         {DType::i32, {}},

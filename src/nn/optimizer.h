@@ -38,7 +38,7 @@ class Optimizer {
  public:
   // `params`: those that are trained, in the order of the indices below. `scope` stands in the names of all state that
   // the optimizer makes ("d.optimizer.step", "fc.weight.d.exp_avg"): several optimizers of one set need several scopes,
-  // and StateTable::add refuses state of two. UserError: no such rule.
+  // and StateTable::add refuses state of two. UserError: no such rule, or numbers that are negative or not finite.
   Optimizer(Builder&, const OptimizerConfig&, std::vector<StateSpec> params, std::string scope = "");
 
   // Appends the update of parameter i and returns its value after the step. `table`: rows of the parameter are looked

@@ -105,6 +105,7 @@ struct PipelineOptions {              // How the pipeline runs.
 std::span<const PassEntry> pipeline();   // the table
 std::vector<OptionsRow> pass_options();  // of its passes, in their order; and registered ones
 // Options of a custom pass become keys of recipes: kOptions<MyOptions>. Before the first recipe is read.
+// UserError: another pass has a key of that name.
 void register_options(const OptionsRow&);
 std::vector<PassEntry> pipeline_with(const PipelineOptions&);  // with the added passes in their places
 // How a pipeline differs from the table: names of disabled passes, and "+NAME" of added ones, sorted.

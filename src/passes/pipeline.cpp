@@ -158,8 +158,12 @@ std::vector<OptionsRow> pass_options() {
 
 void register_options(const OptionsRow& row) {
   LATHE_USER_CHECK(row.schema, "options need a struct with fields");
-  if (std::ranges::find(registered(), row.schema, &OptionsRow::schema) == registered().end())
-    registered().push_back(row);
+  if (std::ranges::find(registered(), row.schema, &OptionsRow::schema) != registered().end()) return;
+  for (const OptionsRow& other : pass_options())
+    for (const Field& f : row.schema().fields)
+      LATHE_USER_CHECK(!other.schema().find(f.name),
+                       "options of a custom pass: the key \"{}\" is taken by another pass", f.name);
+  registered().push_back(row);
 }
 
 StepSet run_pipeline(StepSet set, const PassContext& context, const PipelineOptions& options,

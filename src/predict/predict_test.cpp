@@ -10,6 +10,7 @@
 #include <fstream>
 #include <functional>
 
+#include "base/warning.h"
 #include "io/page/png.h"
 #include "loop/trainer.h"
 #include "predict/predictor.h"
@@ -127,6 +128,26 @@ TEST_F(PredictWithoutData, ClassesOfTables) {
   ASSERT_EQ(p.size(), 2u);
   EXPECT_EQ(p[0].name, p[0].label == 1 ? "odd \xe9" : "even");
   expect_same_without_data({rows});
+}
+
+// A run that was trained without a pass is used without it.
+TEST_F(PredictWithoutData, PassesOfTheRunAreThoseOfItsUse) {
+  const Recipe r = parse_recipe("[data]\nsource = \"synthetic\"\n[train]\nsteps = 1\n", "passes.toml");
+  const AddedPass mine{"", {"mine", [](StepSet s, const PassContext&) { return s; }, Level::tensor}};
+  TrainOptions o;
+  o.out = run_;
+  o.compile.passes.disabled = {"fuse"};
+  o.compile.passes.added = {mine};
+  train(r, o);
+  std::vector<std::string> warnings;
+  set_warning_sink([&](const std::string& text) { warnings.push_back(text); });
+  EXPECT_EQ(passes_of_run(run_).disabled, std::vector<std::string>{"fuse"});
+  EXPECT_EQ(warnings.size(), 1u);  // "mine" is left out
+  PipelineOptions own;
+  own.added = {mine};
+  EXPECT_EQ(passes_of_run(run_, Which::newest, own).disabled, std::vector<std::string>{"fuse"});
+  EXPECT_EQ(warnings.size(), 1u);
+  set_warning_sink({});
 }
 
 TEST_F(PredictWithoutData, ArraysAndThePredictor) {

@@ -13,8 +13,7 @@ Predictor::Predictor(const std::string& run, const PredictorOptions& o) : batch_
   CompileOptions options;
   options.train = options.eval = false;
   options.predict = o.batch;
-  options.passes = o.passes;
-  for (std::string& name : passes_of_run(run, o.which).disabled) options.passes.disabled.push_back(std::move(name));
+  options.passes = passes_of_run(run, o.which, o.passes);
   const Compiled c = compile(r, data, options);
   sample_ = data.sample;
   scaled_ = c.config.task == Task::regress;

@@ -210,12 +210,18 @@ struct ScalesOptions {
   }
 };
 
+struct SecondScalesOptions {
+  double tenfold = 1;
+  static void fields(auto&& f) { f("train.mine.tenfold", &SecondScalesOptions::tenfold, "the same key again"); }
+};
+
 // Options of a pass that a program adds are keys like all others; without them recipes are what they were.
 TEST(Recipe, ProgramsAddOptions) {
   const std::string hash = recipe_hash(Recipe{}, {});
   EXPECT_THROW(parse_recipe("train.mine.tenfold = 20", "x.toml"), UserError);
   register_options(kOptions<ScalesOptions>);
   register_options(kOptions<ScalesOptions>);
+  EXPECT_THROW(register_options(kOptions<SecondScalesOptions>), UserError);  // the key is taken
   EXPECT_EQ(recipe_hash(Recipe{}, {}), hash);
   const Recipe r = parse_recipe("train.mine.tenfold = 20", "x.toml", {"train.custom_fast=true"});
   EXPECT_EQ(r.passes.get<ScalesOptions>().tenfold, 20);

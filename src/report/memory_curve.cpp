@@ -2,7 +2,7 @@
 
 #include "base/format_bytes.h"
 #include "io/page/svg.h"
-#include "run/peak.h"
+#include "peak/peak.h"
 #include "rundir/run_dir.h"
 
 namespace lathe {

@@ -5,7 +5,7 @@
 
 #include "base/format_bytes.h"
 #include "loop/step_inputs.h"
-#include "run/peak.h"
+#include "peak/peak.h"
 #include "rundir/progress.h"
 
 namespace lathe {

@@ -61,19 +61,22 @@ void check_recipe_of(const std::string& run, const io::Manifest& manifest) {
 
 }  // namespace
 
-PipelineOptions passes_of_run(const std::string& run, Which which) {
-  PipelineOptions out;
+PipelineOptions passes_of_run(const std::string& run, Which which, PipelineOptions own) {
   io::PosixFs fs;
   io::Notes notes;  // open_run() says what is wrong with checkpoints
   const auto found = io::find_newest_valid(fs, folder_of(run, which), io::Verify::size, notes);
-  if (!found) return out;
+  if (!found) return own;
+  const auto has = [&](std::string_view name) {
+    return std::ranges::any_of(own.added, [&](const AddedPass& a) { return a.pass.name == name; });
+  };
   for (const std::string& name : pass_changes_of(found->manifest).value_or(std::vector<std::string>{})) {
-    if (name.starts_with('+'))
+    if (!name.starts_with('+')) {
+      if (std::ranges::find(pipeline(), name, &PassEntry::name) != pipeline().end()) own.disabled.push_back(name);
+    } else if (!has(name.substr(1))) {
       warn(fmt::format("{}: was trained with the pass {} of a program; it is left out here", run, name.substr(1)));
-    else if (std::ranges::find(pipeline(), name, &PassEntry::name) != pipeline().end())
-      out.disabled.push_back(name);
+    }
   }
-  return out;
+  return own;
 }
 
 std::unique_ptr<Session> open_run(const std::string& run, const Compiled& c, Which which) {

@@ -22,9 +22,9 @@ enum class Which {  // Which checkpoint of a run.
 // such as data.label, and where the run is of a model family that this program does not have.
 Recipe load_run_recipe(const std::string& run, const std::vector<std::string>& sets);
 
-// The passes that the run's checkpoint was trained without: what uses its weights leaves them out, too. Custom passes
-// that the run had are named by warn(): only the program that has them can run them.
-PipelineOptions passes_of_run(const std::string& run, Which = Which::newest);
+// `own`, without the passes that the run's checkpoint was trained without: what uses its weights leaves them out, too.
+// Custom passes that the run had and `own` has not are named by warn(): only the program that has them can run them.
+PipelineOptions passes_of_run(const std::string& run, Which = Which::newest, PipelineOptions own = {});
 
 // A session with the weights of the run's checkpoint; what is wrong with others goes to warn().
 std::unique_ptr<Session> open_run(const std::string& run, const Compiled&, Which = Which::newest);

@@ -1,6 +1,7 @@
 #include "session/session.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/did_you_mean.h"
@@ -116,21 +117,26 @@ void Session::feed(std::string_view input, std::span<const std::byte> bytes) {
 }
 
 void Session::feed(std::string_view input, double value) {
-  TensorType type;
-  bool known = false;
+  std::optional<TensorType> type;  // that of a graph which takes one number, if there is one
   each_input(executor_->set(), input, [&](const Port& p) {
-    type = p.type;
-    known = true;
+    if (!type || p.type.numel() == 1) type = p.type;
   });
-  LATHE_USER_CHECK(known, "input \"{}\": expected one of {}", input, input_names(executor_->set()));
-  LATHE_USER_CHECK(type.numel() == 1, "input \"{}\": expected {}, got one number", input, to_string(type));
-  switch (type.dtype) {
+  LATHE_USER_CHECK(type, "input \"{}\": expected one of {}", input, input_names(executor_->set()));
+  LATHE_USER_CHECK(type->numel() == 1, "input \"{}\": expected {}, got one number", input, to_string(*type));
+  if (!is_float(type->dtype)) {
+    const double bits = 8.0 * static_cast<double>(size_of(type->dtype));
+    const double least = type->dtype == DType::u8 ? 0 : -std::exp2(bits - 1);
+    const double above = type->dtype == DType::u8 ? 256 : std::exp2(bits - 1);
+    LATHE_USER_CHECK(value >= least && value < above && value == std::trunc(value), "input \"{}\": expected {}, got {}",
+                     input, to_string(*type), value);
+  }
+  switch (type->dtype) {
     case DType::f32: return feed(input, std::vector{static_cast<float>(value)});
     case DType::f64: return feed(input, std::vector{value});
     case DType::i32: return feed(input, std::vector{static_cast<int32_t>(value)});
     case DType::i64: return feed(input, std::vector{static_cast<int64_t>(value)});
     case DType::u8: return feed(input, std::vector{static_cast<uint8_t>(value)});
-    default: throw UserError(fmt::format("input \"{}\": {} cannot be fed as a number", input, to_string(type)));
+    default: throw UserError(fmt::format("input \"{}\": {} cannot be fed as a number", input, to_string(*type)));
   }
 }
 

@@ -1,4 +1,4 @@
-#include "run/bench_op_gemm.h"
+#include "bench/bench_op_gemm.h"
 
 #include <algorithm>
 #include <chrono>
@@ -13,7 +13,7 @@
 #include "base/checked.h"
 #include "base/philox.h"
 #include "base/stopwatch.h"
-#include "run/bench_op_peers.h"
+#include "bench/bench_op_peers.h"
 
 namespace lathe {
 namespace {

@@ -12,7 +12,7 @@ struct Peak {                   // What a device achieves.
 };
 
 // The best that the machine has shown: now, in about half a second, or before, when it was less busy
-// (run/peak_store.h).
+// (peak/peak_store.h).
 Peak measure_peak(const Backend&, const DeviceOptions&);
 
 // Bytes per second, by the best of a few copies between staging memory and the arena. 0: the device's memory is the

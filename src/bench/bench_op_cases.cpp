@@ -1,6 +1,7 @@
 // What `lathe bench op` measures each op on. The shapes are those of the workloads (src/bench/bench_step.cpp) and of
 // common networks (ResNet-50, GPT-2); ops that only move memory get tensors of 64 MiB.
 #include "backend/cpu/gemm/gemm_shapes.h"
+#include "bench/bench_op.h"
 #include "ops/arg_max.h"
 #include "ops/attention.h"
 #include "ops/batch_norm.h"
@@ -20,7 +21,6 @@
 #include "ops/reduce.h"
 #include "ops/slice.h"
 #include "ops/transpose.h"
-#include "run/bench_op.h"
 
 namespace lathe {
 namespace {

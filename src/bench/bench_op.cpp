@@ -1,4 +1,4 @@
-#include "run/bench_op.h"
+#include "bench/bench_op.h"
 
 #include <algorithm>
 #include <charconv>
@@ -9,7 +9,7 @@
 #include "ops/sample.h"
 #include "passes/pass.h"
 #include "plan/plan.h"
-#include "run/executor.h"
+#include "session/session.h"
 
 namespace lathe {
 namespace {
@@ -106,7 +106,8 @@ OpBenchRow bench_case(const OpDef& op, const Sample& s, const Backend& backend, 
     return row;
   }
   if (set.programs[0].launches.empty()) return row;
-  Executor e(std::move(set), backend.open(options), {.slots = 1, .snapshot = false});
+  Session session({}, std::move(set), backend.open(options), {.slots = 1, .snapshot = false});
+  Executor& e = session.executor();
   const Program& program = e.set().programs[0];
   for (const Port& p : program.inputs) {
     const size_t index = std::stoul(p.name.substr(1));  // sample_graph names them x0, x1, ...

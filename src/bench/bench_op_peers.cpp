@@ -1,4 +1,4 @@
-#include "run/bench_op_peers.h"
+#include "bench/bench_op_peers.h"
 
 #include <dlfcn.h>
 

@@ -1,4 +1,4 @@
-#include "run/peak_store.h"
+#include "peak/peak_store.h"
 
 #include <fmt/format.h>
 

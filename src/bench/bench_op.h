@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "run/peak.h"
+#include "peak/peak.h"
 
 namespace lathe {
 

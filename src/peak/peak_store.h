@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "run/peak.h"
+#include "peak/peak.h"
 
 namespace lathe {
 

@@ -1,4 +1,4 @@
-#include "run/peak.h"
+#include "peak/peak.h"
 
 #include <algorithm>
 
@@ -6,9 +6,9 @@
 #include "base/stopwatch.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
+#include "peak/peak_store.h"
 #include "plan/plan.h"
-#include "run/executor.h"
-#include "run/peak_store.h"
+#include "session/session.h"
 
 namespace lathe {
 namespace {
@@ -18,11 +18,11 @@ double best_seconds(const Backend& backend, const DeviceOptions& options, Graph 
   const Target target = backend.target(options);
   std::vector<Graph> graphs;
   graphs.push_back(std::move(g));
-  Executor e(plan(std::move(graphs), target, backend.kernels()), backend.open(options),
-             {.slots = 1, .snapshot = false});
+  Session session({}, plan(std::move(graphs), target, backend.kernels()), backend.open(options),
+                  {.slots = 1, .snapshot = false});
   double best = 1e30, spent = 0;
   for (int i = 0; i < 3 || spent < budget; ++i) {
-    const std::vector<double> seconds = e.profile(0, 0);
+    const std::vector<double> seconds = session.executor().profile(0, 0);
     const double s = seconds[0];
     if (i > 0) best = std::min(best, s);
     spent += s;

@@ -1,12 +1,12 @@
-#include "run/bench_op.h"
+#include "bench/bench_op.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
+#include "bench/bench_op_gemm.h"
+#include "bench/bench_op_peers.h"
 #include "ops/registry.h"
-#include "run/bench_op_gemm.h"
-#include "run/bench_op_peers.h"
 
 namespace lathe {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "run/bench_op.h"
+#include "bench/bench_op.h"
 
 namespace lathe {
 
