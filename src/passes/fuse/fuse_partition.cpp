@@ -156,7 +156,7 @@ void FusePartition::renumber() {
 
 std::vector<int32_t> FusePartition::sorted() {
   std::vector<int32_t> waits(groups_.size(), 0);
-  // By the last node's place in the source.
+  // By the first node's place in the source: scalars of the optimizer do not run, and wait, before backward.
   using Entry = std::pair<int32_t, int32_t>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> open;
   size_t count = 0;
@@ -171,14 +171,14 @@ std::vector<int32_t> FusePartition::sorted() {
     });
   }
   for (int32_t g = 0; g < size; ++g)
-    if (!(*this)[g].nodes.empty() && waits[at(g)] == 0) open.push({(*this)[g].nodes.back(), g});
+    if (!(*this)[g].nodes.empty() && waits[at(g)] == 0) open.push({(*this)[g].nodes[0], g});
   std::vector<int32_t> out;
   out.reserve(count);
   while (!open.empty()) {
     out.push_back(open.top().second);
     open.pop();
     for_each_edge(out.back(), [&](int32_t s) {
-      if (--waits[at(id(s))] == 0) open.push({of(s).nodes.back(), id(s)});
+      if (--waits[at(id(s))] == 0) open.push({of(s).nodes[0], id(s)});
       return false;
     });
   }

@@ -210,7 +210,7 @@ TEST(Fuse, ProductsTakeGradientsOfGeluAndBias) {
   PassContext context;
   context.target.gradient_epilogues = 8;
   EXPECT_EQ(fused_ops(g, context),
-            (Names{"matmul(matmul broadcast add gelu)", "matmul", "matmul(gelu_slope matmul mul reduce_sum)", "matmul",
+            (Names{"matmul(matmul broadcast add gelu)", "matmul(gelu_slope matmul mul reduce_sum)", "matmul", "matmul",
                    "matmul", "matmul(matmul reduce_sum)"}));
   // 8 columns are no multiple of 16; sums of operands have no such limit.
   context.target.gradient_epilogues = 16;
