@@ -142,9 +142,10 @@ def train_lathe(keys, model, data, folder):
 
 
 def without_noise(name, array):
-    """The gradient of attention's key bias is zero in exact arithmetic (softmax ignores a constant): f32 gives rounding
-    errors, which Adam scales up to full steps. Everything else is compared."""
-    if ".self.key.bias" in name:  # BERT keeps it apart
+    """The gradient of attention's key bias is zero in exact arithmetic (softmax ignores a constant), and so is that of what
+    Mixer adds to all channels of a patch (layer norm ignores it): f32 gives rounding errors, which Adam scales up to full
+    steps. Everything else is compared."""
+    if ".self.key.bias" in name or ".mlp_tokens.fc2.bias" in name:  # BERT keeps its keys apart
         return array[:0]
     if ".attn.c_attn.bias" not in name and ".in_proj_bias" not in name:
         return array

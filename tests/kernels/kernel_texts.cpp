@@ -165,7 +165,6 @@ void use_recipes(const Target& target, const KernelTable& kernels, DType precisi
   for (const Workload& w : workloads()) {
     PassContext context{target};
     context.options.set(PrecisionOptions{std::string(to_string(precision))}).set(LossScaleOptions{1, 0});
-    context.options.set(GateOptions{.update = "at_gradient"});
     planned(train_step(w.config, w.sample, w.batch), context, fmt::format("bench {}", w.name));
   }
 }
