@@ -211,7 +211,7 @@ std::vector<Work> find_work(const Options& o) {
   for (const std::string& name : o.ops) {
     if (name == "all") {
       for (const OpDef* op : registry().all())
-        if (op->name() != "grad" && !op->has(kView)) work.push_back({op, {}});
+        if (op->runs_alone() && !op->has(kView)) work.push_back({op, {}});
     } else {
       work.push_back({&find_op(name), {}});
     }

@@ -99,7 +99,7 @@ std::string joined(const Json& types) {
 Json op_matrix() {
   Json ops = Json::array();
   for (const OpDef* op : registry().all()) {
-    if (op->name() == "grad") continue;
+    if (!op->runs_alone()) continue;
     Json row{{"op", op->name()}, {"composite", op->is_composite()}};
     for (const Backend* b : backends()) {
       // Where there is no device: as one of its kind would be, with all of its libraries.

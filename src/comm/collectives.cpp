@@ -43,11 +43,7 @@ Message Collectives::send(int to, std::span<const std::byte> bytes) {
   return group_.send(to, kTag, bytes);
 }
 
-Collectives::Part Collectives::part(int64_t elements, int rank) const {
-  const int64_t n = group_.size(), each = elements / n, more = elements % n;
-  const auto first = [&](int64_t r) { return each * r + std::min(r, more); };
-  return {first(rank), first(rank + 1)};
-}
+Part Collectives::part(int64_t elements, int rank) const { return part_of(elements, group_.size(), rank); }
 
 // In turn t a rank passes on the part that it got in turn t - 1; with a reduction, what arrives is added to what is
 // there. The chunks of all turns are one sequence: a chunk may be sent as soon as the one that is `per_part` places

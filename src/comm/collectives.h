@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/part.h"
 #include "comm/group.h"
 
 namespace lathe::comm {
@@ -30,11 +31,7 @@ class Collectives {
   void broadcast(std::span<std::byte> data, int root);  // every rank has the root's buffer
   void barrier();                                       // returns when every rank has called it
 
-  // The elements of a buffer that are a rank's: first and behind the last. Parts differ by one element at most.
-  struct Part {
-    int64_t first, last;
-  };
-  Part part(int64_t elements, int rank) const;
+  Part part(int64_t elements, int rank) const;  // the elements of a buffer that are a rank's
 
   int64_t sent_bytes() const { return sent_; }                                     // since the start
   int64_t scratch_bytes() const { return static_cast<int64_t>(scratch_.size()); }  // for certificates

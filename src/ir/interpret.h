@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,12 @@ enum class Precision {  // How the interpreter keeps values.
 
 // `inputs` in the order of graph.inputs; returns values in the order of graph.outputs.
 std::vector<HostTensor> interpret(const Graph&, const std::vector<HostTensor>& inputs, Precision);
+
+// The same for all ranks of a run at once; graphs and inputs by rank. Each rank runs to its next collective; there all
+// must have come to the same one, of fitting types. UserError where they have not: each rank would wait for ever. It
+// names the ranks and what they wait for.
+std::vector<std::vector<HostTensor>> interpret_ranks(std::span<const Graph* const>,
+                                                     const std::vector<std::vector<HostTensor>>& inputs, Precision);
 
 // Largest difference of two tensors, relative to the largest finite element of `expected`; infinite where NaN or
 // infinity stands in one only, where types differ, or where integers or booleans differ at all.

@@ -12,6 +12,12 @@
 //     static std::vector<Sample> samples();
 //   };
 //
+// Beside these, where they apply:
+//
+//     static PlacementRows placements(ArgTypes in, ArgTypes out, const Params&);  // how it may be divided among ranks
+//     static Params resized(ArgTypes in, ArgTypes out, Params);  // parameters that hold sizes, for other sizes
+//     static void over_ranks(RanksOuts, RanksIns, RanksParams<Params>);  // collectives: the definition, of all ranks
+//
 // A composite (an op with expand) may leave out infer, reference, vjp and cost: they follow from the expansion. An op
 // with neither vjp nor expand is not differentiable.
 #pragma once
@@ -27,6 +33,7 @@
 #include "base/error.h"
 #include "base/shape.h"
 #include "ir/attr.h"
+#include "ir/placement.h"
 
 namespace lathe {
 
@@ -91,6 +98,11 @@ struct RefTensor {
 using RefIns = std::span<const RefTensor>;   // inputs of a reference loop
 using RefOuts = std::span<const RefTensor>;  // outputs of a reference loop
 
+using RanksIns = std::span<const std::vector<RefTensor>>;   // inputs of a node, by rank
+using RanksOuts = std::span<const std::vector<RefTensor>>;  // outputs of a node, by rank
+template <class P>
+using RanksParams = std::span<const P* const>;  // parameters of a node, by rank
+
 // One test case of an op: input types with value ranges, and parameters.
 struct SampleInput {
   TensorType type;         // of the input
@@ -125,9 +137,17 @@ struct OpDef {                            // An op as data; made by make_op.
   Cost (*cost)(ArgTypes in, ArgTypes out, const void* params);  // of one node
   void (*reference)(RefOuts, RefIns, const void* params);       // the definition, in f64
   std::vector<Sample> (*samples)();                             // test cases
+  // How the op may be divided, beside all replicated, which it always may. Null: in no other way; composites: as their
+  // expansions.
+  PlacementRows (*placements)(ArgTypes in, ArgTypes out, const void* params);
+  ParamsPtr (*resized)(ArgTypes in, ArgTypes out, const void* params);      // null: parameters hold no sizes
+  void (*over_ranks)(RanksOuts, RanksIns, std::span<const void* const> p);  // null: no collective
 
-  std::string_view name() const { return info.name; }                             // of the op
-  bool has(Trait t) const { return (info.traits & t) != 0; }                      // whether the trait holds
+  std::string_view name() const { return info.name; }           // of the op
+  bool has(Trait t) const { return (info.traits & t) != 0; }    // whether the trait holds
+  bool is_collective() const { return over_ranks != nullptr; }  // needs all ranks
+  // A node by itself can be executed; else autodiff expands it, or other ranks take part. It has samples then.
+  bool runs_alone() const { return !samples().empty(); }
   bool is_composite() const { return expand != nullptr; }                         // made of other ops
   bool is_differentiable() const { return vjp != nullptr || expand != nullptr; }  // a gradient can be had
 };
@@ -209,6 +229,18 @@ concept HasReference = requires {
   &T::reference;
 };
 template <class T>
+concept HasPlacements = requires {
+  &T::placements;
+};
+template <class T>
+concept HasResized = requires {
+  &T::resized;
+};
+template <class T>
+concept HasOverRanks = requires {
+  &T::over_ranks;
+};
+template <class T>
 concept HasSamples = requires {
   { T::samples() } -> std::same_as<std::vector<Sample>>;
 };
@@ -260,6 +292,20 @@ constexpr OpDef make_op() {  // the OpDef of a struct of static functions (top o
           y, x, p);
     };
   op.samples = T::samples;
+  if constexpr (HasPlacements<T>)
+    op.placements = [](ArgTypes in, ArgTypes out, const void* p) -> PlacementRows {
+      return T::placements(in, out, *static_cast<const P*>(p));
+    };
+  if constexpr (HasResized<T>)
+    op.resized = [](ArgTypes in, ArgTypes out, const void* p) -> ParamsPtr {
+      return make_params(T::resized(in, out, *static_cast<const P*>(p)));
+    };
+  if constexpr (HasOverRanks<T>)
+    op.over_ranks = [](RanksOuts y, RanksIns x, std::span<const void* const> p) {
+      std::vector<const P*> params;
+      for (const void* one : p) params.push_back(static_cast<const P*>(one));
+      T::over_ranks(y, x, params);
+    };
   return op;
 }
 

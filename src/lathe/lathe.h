@@ -29,6 +29,7 @@
 #include "ops/broadcast.h"
 #include "ops/cast.h"
 #include "ops/clamp.h"
+#include "ops/collective.h"
 #include "ops/concat.h"
 #include "ops/conv1d.h"
 #include "ops/conv2d.h"

@@ -29,6 +29,14 @@ struct ArgMax {
     return c;
   }
 
+  static PlacementRows placements(ArgTypes x, ArgTypes, const Params& p) {
+    const int axis = static_cast<int>(p.axis);
+    PlacementRows rows;
+    for (int i = 0; i < x[0].shape.ndim(); ++i)
+      if (i != axis) rows.push_back({{split_along(i)}, {split_along(i < axis ? i : i - 1)}});
+    return rows;
+  }
+
   static void reference(RefOuts y, RefIns x, const Params& p) {
     const Shape& s = x[0].shape();
     const int64_t n = s[static_cast<int>(p.axis)], inner = s.strides()[static_cast<size_t>(p.axis)];

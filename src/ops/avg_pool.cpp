@@ -49,6 +49,9 @@ struct AvgPool {
   }
   static Values vjp(const Vjp& v, const Params& p) { return {avg_pool_grad(v.dy(), p, v.x[0].dim(1), v.x[0].dim(2))}; }
   static Cost cost(ArgTypes in, ArgTypes out, const Params& p) { return window_cost(in, out, out[0].numel(), p); }
+  static PlacementRows placements(ArgTypes, ArgTypes, const Params&) {
+    return {{{split_along(0)}, {split_along(0)}}, {{split_along(3)}, {split_along(3)}}, {{kPartial}, {kPartial}}};
+  }
   static void reference(RefOuts y, RefIns x, const Params& p) {
     std::fill_n(y[0].data, y[0].numel(), 0.0);
     for_each_element(pool_geometry("avg_pool", x[0].shape(), p), [&](int64_t ix, int64_t iy) { y[0][iy] += x[0][ix]; });
@@ -74,6 +77,9 @@ struct AvgPoolGrad {
     return {avg_pool(v.dy(), forward)};
   }
   static Cost cost(ArgTypes in, ArgTypes out, const Params& p) { return window_cost(in, out, in[0].numel(), p); }
+  static PlacementRows placements(ArgTypes, ArgTypes, const Params&) {
+    return {{{split_along(0)}, {split_along(0)}}, {{split_along(3)}, {split_along(3)}}, {{kPartial}, {kPartial}}};
+  }
   static void reference(RefOuts y, RefIns x, const Params& p) {
     std::fill_n(y[0].data, y[0].numel(), 0.0);
     for_each_element(grad_geometry(x[0].shape(), p), [&](int64_t ix, int64_t iy) { y[0][ix] += x[0][iy]; });

@@ -43,6 +43,19 @@ struct Broadcast {
     return {reshape(reduce_sum(v.dy(), axes), from)};
   }
 
+  static PlacementRows placements(ArgTypes x, ArgTypes y, const Params&) {
+    const Shape &from = x[0].shape, &to = y[0].shape;
+    const int lead = to.ndim() - from.ndim();
+    PlacementRows rows;
+    if (from.numel() == to.numel()) rows.push_back({{kPartial}, {kPartial}});  // else it is cheaper to add up before
+    for (int i = 0; i < to.ndim(); ++i) {
+      const bool repeats = i < lead || from[i - lead] != to[i];
+      rows.push_back({{repeats ? kReplicated : split_along(i - lead)}, {split_along(i)}});
+    }
+    return rows;
+  }
+  static Params resized(ArgTypes, ArgTypes y, const Params&) { return {y[0].shape.to_ints()}; }
+
   static void reference(RefOuts y, RefIns x, const Params&) {
     const Ints strides = broadcast_strides(x[0].shape(), y[0].shape()), dense = y[0].shape().strides();
     const Shape& s = y[0].shape();

@@ -11,6 +11,14 @@ struct Cast {
     const bool flows = is_float(v.x[0].dtype()) && is_float(v.y[0].dtype());
     return {flows ? cast(v.dy(), v.x[0].dtype()) : Value()};
   }
+  static PlacementRows placements(ArgTypes x, ArgTypes, const Params& p) {
+    PlacementRows rows;
+    add_split_rows(rows, 1, x[0].shape.ndim());
+    // Sums are rounded once, when they are whole.
+    if (is_float(x[0].dtype) && is_float(p.dtype) && size_of(p.dtype) >= size_of(x[0].dtype))
+      rows.push_back({{kPartial}, {kPartial}});
+    return rows;
+  }
   static void reference(RefOuts y, RefIns x, const Params& p) {
     for (int64_t i = 0; i < y[0].numel(); ++i) y[0][i] = is_float(p.dtype) ? x[0][i] : round_to(p.dtype, x[0][i]);
   }

@@ -39,6 +39,13 @@ struct Concat {
     return dx;
   }
 
+  static PlacementRows placements(ArgTypes x, ArgTypes y, const Params& p) {
+    PlacementRows rows{{Placements(x.size(), kPartial), {kPartial}}};
+    add_split_rows(rows, x.size(), y[0].shape.ndim());
+    std::erase_if(rows, [&](const PlacementRow& r) { return r.out[0] == split_along(static_cast<int>(p.axis)); });
+    return rows;
+  }
+
   static void reference(RefOuts y, RefIns x, const Params& p) {
     const int axis = static_cast<int>(p.axis);
     int64_t outer = 1, inner = 1;

@@ -122,6 +122,11 @@ struct Conv2d {
   static Cost cost(ArgTypes in, ArgTypes out, const Params& p) {
     return conv_cost(conv_geometry(in[0].shape, in[1].shape, p), in, out);
   }
+  static PlacementRows placements(ArgTypes, ArgTypes, const Params&) {
+    PlacementRows rows{{{split_along(0), kReplicated}, {split_along(0)}}};
+    add_linear_rows(rows, 2);
+    return rows;
+  }
   static void reference(RefOuts y, RefIns x, const Params& p) {
     std::fill_n(y[0].data, y[0].numel(), 0.0);
     for_each_product(conv_geometry(x[0].shape(), x[1].shape(), p),
@@ -148,6 +153,11 @@ struct Conv2dDx {
   }
   static Cost cost(ArgTypes in, ArgTypes out, const Params& p) {
     return conv_cost(conv_geometry_dx(in[0].shape, in[1].shape, p), in, out);
+  }
+  static PlacementRows placements(ArgTypes, ArgTypes, const Params&) {
+    PlacementRows rows{{{split_along(0), kReplicated}, {split_along(0)}}};
+    add_linear_rows(rows, 2);
+    return rows;
   }
   static void reference(RefOuts y, RefIns x, const Params& p) {
     std::fill_n(y[0].data, y[0].numel(), 0.0);
@@ -179,6 +189,11 @@ struct Conv2dDw {
   }
   static Cost cost(ArgTypes in, ArgTypes out, const Params& p) {
     return conv_cost(conv_geometry_dw(in[0].shape, in[1].shape, p), in, out);
+  }
+  static PlacementRows placements(ArgTypes, ArgTypes, const Params&) {
+    PlacementRows rows{{{split_along(0), split_along(0)}, {kPartial}}};
+    add_linear_rows(rows, 2);
+    return rows;
   }
   static void reference(RefOuts y, RefIns x, const Params& p) {
     std::fill_n(y[0].data, y[0].numel(), 0.0);

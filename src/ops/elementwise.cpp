@@ -73,22 +73,22 @@ constexpr ElementwiseRow kRows[] = {
      [](const Vjp& v) -> Values {
        return {v.dy(), v.dy()};
      },
-     -1, 1, 0},
+     -1, 1, 0, ElementwiseRow::Linear::together},
     {"sub", "a - b", 2, In::number, Out::same, [](const S* x) { return x[0].binary(Op::sub, x[1]); },
      [](const Vjp& v) -> Values {
        return {v.dy(), -v.dy()};
      },
-     -1, 1, 0},
+     -1, 1, 0, ElementwiseRow::Linear::together},
     {"mul", "a * b", 2, In::number, Out::same, [](const S* x) { return x[0].binary(Op::mul, x[1]); },
      [](const Vjp& v) -> Values {
        return {v.dy() * v.x[1], v.dy() * v.x[0]};
      },
-     -1, 1, 0},
+     -1, 1, 0, ElementwiseRow::Linear::each},
     {"div", "a / b", 2, In::real, Out::same, [](const S* x) { return x[0].binary(Op::div, x[1]); },
      [](const Vjp& v) -> Values {
        return {v.dy() / v.x[1], -(v.dy() * v.y[0] / v.x[1])};
      },
-     -2, 2, 0.5},
+     -2, 2, 0.5, ElementwiseRow::Linear::first},
     {"max", "the larger of a and b; NaN if either is", 2, In::number, Out::same,
      [](const S* x) { return x[0].binary(Op::max, x[1]); },
      [](const Vjp& v) -> Values {
@@ -129,9 +129,9 @@ constexpr ElementwiseRow kRows[] = {
        const Value zero = constant_like(v.dy(), 0);
        return {Value(), select(v.x[0], v.dy(), zero), select(v.x[0], zero, v.dy())};
      },
-     -1, 1, 0},
+     -1, 1, 0, ElementwiseRow::Linear::choices},
     {"neg", "-x", 1, In::number, Out::same, [](const S* x) { return x[0].unary(Op::neg); },
-     [](const Vjp& v) -> Values { return {-v.dy()}; }, -1, 1, 0},
+     [](const Vjp& v) -> Values { return {-v.dy()}; }, -1, 1, 0, ElementwiseRow::Linear::together},
     {"abs", "|x|", 1, In::number, Out::same, [](const S* x) { return x[0].unary(Op::abs); },
      [](const Vjp& v) -> Values { return {v.dy() * unary("sign", v.x[0])}; }, -1, 1, 0.1},
     {"exp", "e to the power x", 1, In::real, Out::same, [](const S* x) { return x[0].unary(Op::exp); },
@@ -327,6 +327,20 @@ struct RowOp {
     Cost c = detail::cost_of_bytes(in, out);
     c.flops = static_cast<double>(out[0].numel());
     return c;
+  }
+
+  static PlacementRows placements(ArgTypes x, ArgTypes, const Params&) {
+    PlacementRows rows;
+    add_split_rows(rows, x.size(), x[0].shape.ndim());
+    if (!is_float(x.back().dtype)) return rows;
+    switch (row.linear) {
+      case ElementwiseRow::Linear::none: break;
+      case ElementwiseRow::Linear::together: rows.push_back({Placements(x.size(), kPartial), {kPartial}}); break;
+      case ElementwiseRow::Linear::each: add_linear_rows(rows, x.size()); break;
+      case ElementwiseRow::Linear::first: rows.push_back({{kPartial, kReplicated}, {kPartial}}); break;
+      case ElementwiseRow::Linear::choices: rows.push_back({{kReplicated, kPartial, kPartial}, {kPartial}}); break;
+    }
+    return rows;
   }
 
   static void reference(RefOuts y, RefIns x, const Params&) {

@@ -28,6 +28,15 @@ struct ElementwiseRow {   // One elementwise op.
   Scalar (*expr)(const Scalar* x);  // the result for one element
   Values (*vjp)(const Vjp&);        // null: not differentiable (the result is piecewise constant)
   double lo, hi, gap;               // safe range of samples
+  // In which inputs it is linear: how sums over ranks go through it.
+  enum class Linear {
+    none,      // in none
+    together,  // in all of them together: a + b
+    each,      // in each by itself: a b
+    first,     // in the first: a / b
+    choices,   // in those that it chooses from
+  };
+  Linear linear = Linear::none;  // see there
 };
 
 // The row of an elementwise op, or null.

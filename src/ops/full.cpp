@@ -16,6 +16,13 @@ struct Full {
   static constexpr OpInfo info{.name = "full", .doc = "one value everywhere", .inputs = 0, .traits = kExact};
   static Types infer(ArgTypes, const Params& p) { return {{p.dtype, Shape(p.shape)}}; }
   static Values vjp(const Vjp&, const Params&) { return {}; }
+  static PlacementRows placements(ArgTypes, ArgTypes y, const Params& p) {
+    PlacementRows rows;
+    add_split_rows(rows, 0, y[0].shape.ndim());
+    if (p.value == 0) rows.push_back({{}, {kPartial}});
+    return rows;
+  }
+  static Params resized(ArgTypes, ArgTypes y, const Params& p) { return {p.dtype, y[0].shape.to_ints(), p.value}; }
   static void reference(RefOuts y, RefIns, const Params& p) {
     std::fill_n(y[0].data, y[0].numel(), is_float(p.dtype) ? p.value : round_to(p.dtype, p.value));
   }
@@ -35,6 +42,14 @@ struct Iota {
     return {{p.dtype, shape}};
   }
   static Values vjp(const Vjp&, const Params&) { return {}; }
+  static PlacementRows placements(ArgTypes, ArgTypes y, const Params& p) {
+    PlacementRows rows;
+    add_split_rows(rows, 0, y[0].shape.ndim());
+    const int axis = normalize_axis(p.axis, y[0].shape.ndim(), "iota");
+    std::erase_if(rows, [&](const PlacementRow& r) { return r.out[0] == split_along(axis); });
+    return rows;
+  }
+  static Params resized(ArgTypes, ArgTypes y, const Params& p) { return {p.dtype, y[0].shape.to_ints(), p.axis}; }
   static void reference(RefOuts y, RefIns, const Params& p) {
     const Shape& s = y[0].shape();
     const int axis = normalize_axis(p.axis, s.ndim(), "iota");

@@ -39,6 +39,15 @@ struct Gather {
     return c;
   }
 
+  static PlacementRows placements(ArgTypes x, ArgTypes, const Params&) {
+    const int indices = x[1].shape.ndim();
+    PlacementRows rows{{{kPartial, kReplicated}, {kPartial}}};
+    for (int i = 0; i < indices; ++i) rows.push_back({{kReplicated, split_along(i)}, {split_along(i)}});
+    for (int i = 1; i < x[0].shape.ndim(); ++i)
+      rows.push_back({{split_along(i), kReplicated}, {split_along(indices + i - 1)}});
+    return rows;
+  }
+
   static void reference(RefOuts y, RefIns x, const Params&) {
     const int64_t count = x[1].numel(), rows = x[0].shape()[0], width = count ? y[0].numel() / count : 0;
     for (int64_t i = 0; i < count; ++i)
@@ -81,6 +90,15 @@ struct ScatterAdd {
     Cost c = detail::cost_of_bytes(in, out);
     c.flops = static_cast<double>(in[1].numel());
     return c;
+  }
+
+  static PlacementRows placements(ArgTypes x, ArgTypes, const Params&) {
+    const int indices = x[0].shape.ndim();
+    PlacementRows rows{{{kReplicated, kPartial}, {kPartial}}};
+    for (int i = 0; i < indices; ++i) rows.push_back({{split_along(i), split_along(i)}, {kPartial}});
+    for (int i = indices; i < x[1].shape.ndim(); ++i)
+      rows.push_back({{kReplicated, split_along(i)}, {split_along(i - indices + 1)}});
+    return rows;
   }
 
   static void reference(RefOuts y, RefIns x, const Params& p) {

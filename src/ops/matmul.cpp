@@ -40,6 +40,18 @@ struct Matmul {
     return c;
   }
 
+  static PlacementRows placements(ArgTypes x, ArgTypes, const Params& p) {
+    const int n = x[0].shape.ndim();
+    PlacementRows rows;
+    add_split_rows(rows, 2, n - 2);
+    const auto in = [&](bool turned, bool first) { return split_along(first == turned ? n - 1 : n - 2); };
+    rows.push_back({{in(p.trans_a, true), kReplicated}, {split_along(n - 2)}});
+    rows.push_back({{kReplicated, in(p.trans_b, false)}, {split_along(n - 1)}});
+    rows.push_back({{in(p.trans_a, false), in(p.trans_b, true)}, {kPartial}});
+    add_linear_rows(rows, 2);
+    return rows;
+  }
+
   static void reference(RefOuts y, RefIns x, const Params& p) {
     const MatmulDims d = matmul_dims(x[0].shape(), x[1].shape(), p);
     for (int64_t s = 0; s < d.batch; ++s)

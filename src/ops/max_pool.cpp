@@ -48,6 +48,9 @@ struct MaxPool {
   static Cost cost(ArgTypes in, ArgTypes out, const Params& p) {
     return window_cost("max_pool", in[0].shape, in, out, p);
   }
+  static PlacementRows placements(ArgTypes, ArgTypes, const Params&) {
+    return {{{split_along(0)}, {split_along(0)}}, {{split_along(3)}, {split_along(3)}}};
+  }
   static void reference(RefOuts y, RefIns x, const Params& p) {
     for_each_window(pool_geometry("max_pool", x[0].shape(), p), x[0],
                     [&](int64_t from, int64_t to) { y[0][to] = x[0][from]; });
@@ -73,6 +76,11 @@ struct MaxPoolGrad {
   static Values vjp(const Vjp& v, const Params& p) { return {max_pool_pick(v.dy(), v.x[1], p), Value()}; }
   static Cost cost(ArgTypes in, ArgTypes out, const Params& p) {
     return window_cost("max_pool_grad", in[1].shape, in, out, p);
+  }
+  static PlacementRows placements(ArgTypes, ArgTypes, const Params&) {
+    return {{{split_along(0), split_along(0)}, {split_along(0)}},
+            {{split_along(3), split_along(3)}, {split_along(3)}},
+            {{kPartial, kReplicated}, {kPartial}}};
   }
   static void reference(RefOuts y, RefIns x, const Params& p) {
     std::fill_n(y[0].data, y[0].numel(), 0.0);
@@ -100,6 +108,11 @@ struct MaxPoolPick {
   static Values vjp(const Vjp& v, const Params& p) { return {max_pool_grad(v.dy(), v.x[1], p), Value()}; }
   static Cost cost(ArgTypes in, ArgTypes out, const Params& p) {
     return window_cost("max_pool_pick", in[1].shape, in, out, p);
+  }
+  static PlacementRows placements(ArgTypes, ArgTypes, const Params&) {
+    return {{{split_along(0), split_along(0)}, {split_along(0)}},
+            {{split_along(3), split_along(3)}, {split_along(3)}},
+            {{kPartial, kReplicated}, {kPartial}}};
   }
   static void reference(RefOuts y, RefIns x, const Params& p) {
     for_each_window(pool_geometry("max_pool_pick", x[1].shape(), p), x[1],

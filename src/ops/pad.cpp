@@ -37,6 +37,15 @@ struct Pad {
     return {slice(v.dy(), p.low, v.x[0].shape().to_ints(), std::move(steps))};
   }
 
+  static PlacementRows placements(ArgTypes x, ArgTypes, const Params& p) {
+    PlacementRows rows;
+    for (size_t i = 0; i < p.low.size(); ++i)
+      if (p.low[i] == 0 && p.high[i] == 0 && (p.interior[i] == 0 || x[0].shape[static_cast<int>(i)] == 1))
+        rows.push_back({{split_along(static_cast<int>(i))}, {split_along(static_cast<int>(i))}});
+    if (p.value == 0) rows.push_back({{kPartial}, {kPartial}});
+    return rows;
+  }
+
   static void reference(RefOuts y, RefIns x, const Params& p) {
     const DType t = y[0].type.dtype;
     std::fill_n(y[0].data, y[0].numel(), is_float(t) ? p.value : round_to(t, p.value));

@@ -34,6 +34,12 @@ struct RandomUniform {
     return c;
   }
 
+  // Numbers are those of a sample, whoever draws them.
+  static PlacementRows placements(ArgTypes, ArgTypes, const Params&) {
+    return {{{kReplicated, split_along(0)}, {split_along(0)}}};
+  }
+  static Params resized(ArgTypes, ArgTypes y, const Params& p) { return {p.stream, y[0].shape.to_ints()}; }
+
   static void reference(RefOuts y, RefIns x, const Params& p) {
     const int64_t samples = y[0].shape()[0], per_sample = samples ? y[0].numel() / samples : 0;
     for (int64_t b = 0; b < samples; ++b) {

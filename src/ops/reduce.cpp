@@ -60,6 +60,18 @@ Types infer_reduce(const char* name, ArgTypes x, const ReduceParams& p) {
   return {{x[0].dtype, reduced_shape(x[0].shape, p)}};
 }
 
+// Along the axes that are not reduced.
+PlacementRows rows_of_kept_axes(ArgTypes x, const ReduceParams& p) {
+  PlacementRows rows;
+  int out = 0;
+  for (int i = 0; i < x[0].shape.ndim(); ++i) {
+    const bool reduced = std::ranges::binary_search(p.axes, i);
+    if (!reduced) rows.push_back({{split_along(i)}, {split_along(out)}});
+    if (!reduced || p.keep_dims) ++out;
+  }
+  return rows;
+}
+
 Cost reduce_cost(ArgTypes in, ArgTypes out) {
   Cost c = detail::cost_of_bytes(in, out);
   c.flops = static_cast<double>(in[0].numel());
@@ -89,6 +101,12 @@ struct ReduceSum {
   static Types infer(ArgTypes x, const Params& p) { return infer_reduce("reduce_sum", x, p); }
   static Values vjp(const Vjp& v, const Params& p) { return {spread_reduced(v.dy(), v.x[0].shape(), p)}; }
   static Cost cost(ArgTypes in, ArgTypes out, const Params&) { return reduce_cost(in, out); }
+  static PlacementRows placements(ArgTypes x, ArgTypes, const Params& p) {
+    PlacementRows rows = rows_of_kept_axes(x, p);
+    rows.push_back({{kPartial}, {kPartial}});
+    for (const int64_t axis : p.axes) rows.push_back({{split_along(static_cast<int>(axis))}, {kPartial}});
+    return rows;
+  }
   static void reference(RefOuts y, RefIns x, const Params& p) {
     std::fill_n(y[0].data, y[0].numel(), 0.0);
     for_each_reduced(x[0].shape(), p, [&](int64_t from, int64_t to) { y[0][to] += x[0][from]; });
@@ -118,6 +136,7 @@ struct ReduceMax {
     return {hit * spread_reduced(v.dy() / count, x.shape(), p)};
   }
   static Cost cost(ArgTypes in, ArgTypes out, const Params&) { return reduce_cost(in, out); }
+  static PlacementRows placements(ArgTypes x, ArgTypes, const Params& p) { return rows_of_kept_axes(x, p); }
   static void reference(RefOuts y, RefIns x, const Params& p) {
     std::fill_n(y[0].data, y[0].numel(), -std::numeric_limits<double>::infinity());
     for_each_reduced(x[0].shape(), p, [&](int64_t from, int64_t to) {

@@ -11,6 +11,7 @@
 #include "ops/broadcast.h"
 #include "ops/cast.h"
 #include "ops/clamp.h"
+#include "ops/collective.h"
 #include "ops/concat.h"
 #include "ops/conv1d.h"
 #include "ops/conv2d.h"
@@ -77,6 +78,8 @@ std::vector<const OpDef*> all_ops() {
   const OpDef* const rows[] = {
       &adaptive_avg_pool_op,
       &adaptive_max_pool_op,
+      &all_gather_op,
+      &all_reduce_op,
       &arg_max_op,
       &arg_min_op,
       &arg_sort_op,
@@ -130,6 +133,7 @@ std::vector<const OpDef*> all_ops() {
       &layer_norm_op,
       &layer_norm_grad_op,
       &leaky_relu_op,
+      &local_slice_op,
       &log_softmax_op,
       &log_softmax_grad_op,
       &log_sum_exp_op,
@@ -160,6 +164,7 @@ std::vector<const OpDef*> all_ops() {
       &reduce_mean_op,
       &reduce_min_op,
       &reduce_prod_op,
+      &reduce_scatter_op,
       &reduce_sum_op,
       &repeat_op,
       &reshape_op,

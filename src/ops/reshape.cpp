@@ -17,6 +17,20 @@ struct Reshape {
   }
   static Values vjp(const Vjp& v, const Params&) { return {reshape(v.dy(), v.x[0].shape())}; }
   static Cost cost(ArgTypes, ArgTypes, const Params&) { return {}; }
+  // A part of one axis is a part of another where as many elements lie in front of one step along it: those of the axes
+  // before it, and of the axis itself, in whole samples.
+  static PlacementRows placements(ArgTypes x, ArgTypes y, const Params&) {
+    const Shape &from = x[0].shape, &to = y[0].shape;
+    PlacementRows rows{{{kPartial}, {kPartial}}};
+    int64_t before = 1;
+    for (int i = 0; i < from.ndim(); before *= from[i++]) {
+      int64_t also = 1;
+      for (int k = 0; k < to.ndim(); also *= to[k++])
+        if (before == also) rows.push_back({{split_along(i)}, {split_along(k)}});
+    }
+    return rows;
+  }
+  static Params resized(ArgTypes, ArgTypes y, const Params&) { return {y[0].shape.to_ints()}; }
   static void reference(RefOuts y, RefIns x, const Params&) { std::copy_n(x[0].data, x[0].numel(), y[0].data); }
   static std::vector<Sample> samples() {
     return {{"flatten", {{{DType::f32, {3, 4, 5}}}}, make_params(Params{{3, 20}})},

@@ -40,6 +40,14 @@ struct Slice {
 
   static Cost cost(ArgTypes, ArgTypes out, const Params&) { return detail::cost_of_bytes(out, out); }
 
+  static PlacementRows placements(ArgTypes x, ArgTypes y, const Params&) {
+    PlacementRows rows{{{kPartial}, {kPartial}}};
+    for (int i = 0; i < x[0].shape.ndim(); ++i)  // axes that it leaves whole
+      if (x[0].shape[i] == y[0].shape[i]) rows.push_back({{split_along(i)}, {split_along(i)}});
+    return rows;
+  }
+  static Params resized(ArgTypes, ArgTypes y, const Params& p) { return {p.starts, y[0].shape.to_ints(), p.steps}; }
+
   static void reference(RefOuts y, RefIns x, const Params& p) {
     const Ints to = y[0].shape().strides(), from = x[0].shape().strides();
     for (int64_t i = 0; i < y[0].numel(); ++i) {

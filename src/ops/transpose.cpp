@@ -19,6 +19,12 @@ struct Transpose {
     return {{x[0].dtype, Shape(shape)}};
   }
   static Values vjp(const Vjp& v, const Params& p) { return {transpose(v.dy(), inverse_permutation(p.perm))}; }
+  static PlacementRows placements(ArgTypes, ArgTypes, const Params& p) {
+    PlacementRows rows{{{kPartial}, {kPartial}}};
+    for (size_t i = 0; i < p.perm.size(); ++i)
+      rows.push_back({{split_along(static_cast<int>(p.perm[i]))}, {split_along(static_cast<int>(i))}});
+    return rows;
+  }
   static void reference(RefOuts y, RefIns x, const Params& p) {
     const Ints from = x[0].shape().strides(), to = y[0].shape().strides();
     for (int64_t i = 0; i < y[0].numel(); ++i) {

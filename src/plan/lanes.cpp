@@ -34,9 +34,9 @@ bool writes_into(const KernelArgs& writer, const KernelArgs& other) {
 
 bool conflict(const KernelArgs& a, const KernelArgs& b) { return writes_into(a, b) || writes_into(b, a); }
 
-class Placement {
+class WaitPlacement {
  public:
-  explicit Placement(Program& p) : p_(p), done_(p.launches.size()) {
+  explicit WaitPlacement(Program& p) : p_(p), done_(p.launches.size()) {
     for (Done& f : front_) f.fill(kNothing);
     front_[index(Lane::compute)] = kBegin;
   }
@@ -120,7 +120,7 @@ void place_waits(Program& p) {
     l.waits.clear();
     l.signals = false;
   }
-  if (p.has_lanes()) Placement(p).run();
+  if (p.has_lanes()) WaitPlacement(p).run();
 }
 
 }  // namespace lathe

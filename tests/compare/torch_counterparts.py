@@ -87,6 +87,12 @@ def layer_norm(x, a):
     return y, x[0].mean(-1), torch.rsqrt((x[0] - x[0].mean(-1, keepdim=True)).square().mean(-1) + a["eps"])
 
 
+def local_slice(x, a):
+    rank, each, more = int(x[1]), a["samples"] // a["ranks"], a["samples"] % a["ranks"]
+    first = (rank * each + min(rank, more)) * (x[0].shape[a["axis"]] // a["samples"])
+    return torch.narrow(x[0], a["axis"], first, a["size"])
+
+
 def attention(x, a):
     q, k, v = x
     scores = q @ k.mT * a["scale"]
@@ -327,6 +333,7 @@ COUNTERPARTS = {
     "resize_bilinear": lambda x, a: last(F.interpolate(first(x[0]), (a["size_h"], a["size_w"]), mode="bilinear",
                                                        align_corners=a["align_corners"])),
 
+    "local_slice": local_slice,
     "softmax": lambda x, a: F.softmax(x[0], -1), "log_softmax": lambda x, a: F.log_softmax(x[0], -1),
     "softmax_grad": lambda x, a: torch._softmax_backward_data(x[0], x[1], -1, torch.float64),
     "log_softmax_grad": lambda x, a: torch._log_softmax_backward_data(x[0], x[1], -1, torch.float64),
@@ -360,6 +367,9 @@ NO_COUNTERPART = {
     "layer_norm_grad": "reads mean and 1 / deviation as inputs of their own; compared as the gradient of layer_norm",
     "fused": "several nodes as one kernel: its body is made of the others",
     "grad": "the derivative itself: what is compared",
+    "all_gather": "needs several ranks",
+    "all_reduce": "needs several ranks",
+    "reduce_scatter": "needs several ranks",
     "dropout": "random numbers of Lathe's own",
     "random_bernoulli": "random numbers of Lathe's own",
     "random_categorical": "random numbers of Lathe's own",

@@ -109,7 +109,7 @@ class RefBackend final : public Backend {
 std::vector<KernelTable::Row> ref_kernels() {
   std::vector<KernelTable::Row> rows;
   for (const OpDef* op : registry().all()) {
-    if (op->name() == "grad") continue;  // not executable: autodiff expands it
+    if (!op->runs_alone()) continue;
     rows.push_back(
         {op->name(),
          {"ref", accepts, workspace, [](Device& d, const Site& s, const KernelArgs& a) -> std::unique_ptr<Kernel> {

@@ -1,0 +1,45 @@
+// Collectives: ops whose results depend on what all ranks have. Every rank runs the same ones in the same order; they
+// are never merged, repeated or moved across each other. Their derivatives are those of the sum of what all ranks make
+// small.
+//
+// A tensor that is split along an axis has its samples divided (base/part.h): the axis holds the same number of
+// elements for each of `samples`.
+#pragma once
+
+#include "ir/builder.h"
+
+namespace lathe {
+
+struct AllReduceParams {
+  int64_t ranks = 1;
+  friend bool operator==(const AllReduceParams&, const AllReduceParams&) = default;
+  template <class F>
+  static void fields(F&& f) {
+    f("ranks", &AllReduceParams::ranks);
+  }
+};
+
+// Of what is split, or is to be.
+struct ShardParams {
+  int64_t ranks = 1;
+  int64_t axis = 0;
+  int64_t samples = 1;  // of all ranks
+  int64_t size = 0;     // of the axis in the result
+  friend bool operator==(const ShardParams&, const ShardParams&) = default;
+  template <class F>
+  static void fields(F&& f) {
+    f("ranks", &ShardParams::ranks);
+    f("axis", &ShardParams::axis);
+    f("samples", &ShardParams::samples);
+    f("size", &ShardParams::size);
+  }
+};
+
+extern const OpDef all_reduce_op, all_gather_op, reduce_scatter_op, local_slice_op;
+
+Value all_reduce(Value x, int64_t ranks);                    // the sum of x over all ranks
+Value all_gather(Value x, const ShardParams&);               // the whole of what is split
+Value reduce_scatter(Value x, const ShardParams&);           // this rank's part of the sum of x over all ranks
+Value local_slice(Value x, Value rank, const ShardParams&);  // this rank's part of x; rank: i32
+
+}  // namespace lathe
