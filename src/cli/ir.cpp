@@ -34,6 +34,7 @@ void add_ir(CLI::App& app, int&) {
     RecipeOptions recipe;
     std::string after = "", program = "", dump = "";
     std::vector<std::string> disabled;
+    int ranks = 1;
     bool time = false, json = false, before = false, set = false;
   };
   auto o = std::make_shared<Options>();
@@ -44,13 +45,15 @@ void add_ir(CLI::App& app, int&) {
   cmd->add_option("--program", o->program, "train, eval, update, ...; default: the first")->check(not_empty());
   cmd->add_flag("--set-of-steps", o->set, "All graphs, with the table of their state")->excludes("--program");
   auto* disable = cmd->add_option("--disable-pass", o->disabled, "Leave out an optional pass; may be repeated");
+  auto* ranks = cmd->add_option("--ranks", o->ranks, "Divided among so many ranks: the graphs of the first")
+                    ->check(whole_number(1, 1 << 20));
   auto* dump_flag =
       cmd->add_option("--dump", o->dump, "Write the graph to this directory after each pass that changed it")
           ->check(not_empty());
   auto* time = cmd->add_flag("--time-passes", o->time, "Print time and size after each pass instead of the graph");
   cmd->add_flag("--json", o->json, "With --time-passes: as JSON")->needs(time);
-  for (CLI::Option* other : {after_flag, disable, dump_flag, time}) before_flag->excludes(other);
-  cmd->footer("Example: lathe ir mlp --after autodiff");
+  for (CLI::Option* other : {after_flag, disable, ranks, dump_flag, time}) before_flag->excludes(other);
+  cmd->footer("Example: lathe ir mlp --after autodiff; lathe ir mlp --ranks 4 --after partition");
   cmd->callback([o] {
     const Recipe r = o->recipe.load();
     StepSet set = build_steps(r, describe_data(r), {});
@@ -83,8 +86,9 @@ void add_ir(CLI::App& app, int&) {
         dump->pass(p, before, after);
       };
     }
-    set = run_pipeline(std::move(set), pass_context(r, find_backend(device.backend).target({device.index, 1})), options,
-                       &reports);
+    PassContext context = pass_context(r, find_backend(device.backend).target({device.index, 1}));
+    context.mesh.ranks = o->ranks;
+    set = run_pipeline(std::move(set), context, options, &reports);
     if (!o->time) {
       if (o->dump.empty())
         show();

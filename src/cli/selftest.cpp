@@ -18,36 +18,43 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Prints a table, or collects it; returns whether all passes keep the numbers.
-bool run_passes_test(bool json) {
+bool run_passes_test(const std::vector<int>& ranks, bool json) {
   Json list = Json::array();
   bool ok = true;
   const Target target = find_backend("cpu").target({});
-  if (!json)
+  if (!json && !ranks.empty())
+    fmt::print(
+        "The tiny twin of each recipe divided among ranks, all of which run here, against the whole: largest relative "
+        "error of\nan output after partition and each pass behind it, in f64.\n\n");
+  else if (!json)
     fmt::print(
         "The tiny twin of each recipe before and after each pass that changes it: largest relative error of an output, "
         "in f64.\n"
         "(autodiff: the derivative along a random direction, against central differences of the loss.)\n\n");
-  selftest_passes(pipeline(), target, [&](const GraphVerdict& g) {
-    ok = ok && g.verdict.ok();
-    Json passes = Json::array();
-    double worst = 0;
-    std::vector<std::string> compared;
-    for (const PassCheck& p : g.verdict.passes) {
-      passes.push_back({{"pass", p.name}, {"compared", p.compared}, {"error", p.error}});
-      if (!p.compared) continue;
-      compared.push_back(p.name);
-      worst = std::max(worst, p.error);
-    }
-    list.push_back({{"recipe", g.recipe},
-                    {"program", g.program},
-                    {"ok", g.verdict.ok()},
-                    {"first_bad", g.verdict.first_bad},
-                    {"passes", passes}});
-    if (!json)
-      fmt::print("  {:<16} {:<18} {}\n", g.recipe, g.program,
-                 g.verdict.ok() ? fmt::format("ok, error {:.1e} over {}", worst, fmt::join(compared, ", "))
-                                : fmt::format("FAILED in pass {}: {}", g.verdict.first_bad, g.verdict.why));
-  });
+  selftest_passes(
+      pipeline(), target,
+      [&](const GraphVerdict& g) {
+        ok = ok && g.verdict.ok();
+        Json passes = Json::array();
+        double worst = 0;
+        std::vector<std::string> compared;
+        for (const PassCheck& p : g.verdict.passes) {
+          passes.push_back({{"pass", p.name}, {"compared", p.compared}, {"error", p.error}});
+          if (!p.compared) continue;
+          compared.push_back(p.name);
+          worst = std::max(worst, p.error);
+        }
+        list.push_back({{"recipe", g.recipe},
+                        {"program", g.program},
+                        {"ok", g.verdict.ok()},
+                        {"first_bad", g.verdict.first_bad},
+                        {"passes", passes}});
+        if (!json)
+          fmt::print("  {:<16} {:<18} {}\n", g.recipe, g.program,
+                     g.verdict.ok() ? fmt::format("ok, error {:.1e} over {}", worst, fmt::join(compared, ", "))
+                                    : fmt::format("FAILED in pass {}: {}", g.verdict.first_bad, g.verdict.why));
+      },
+      ranks);
   if (json) fmt::print("{}\n", list.dump(2));
   return ok;
 }
@@ -241,6 +248,7 @@ void add_selftest(CLI::App& app, int& exit) {
   struct Options {
     std::string device = "cpu", op;
     int64_t product = 4096;
+    std::vector<int> ranks;
     bool passes = false, card = false, ops_only = false, json = false;
   };
   auto o = std::make_shared<Options>();
@@ -254,20 +262,25 @@ void add_selftest(CLI::App& app, int& exit) {
   auto* ops_only = cmd->add_flag("--ops-only", o->ops_only, "Every op, but no training and no measurement");
   auto* card = cmd->add_flag("--card", o->card, "cuda: only the measurements: tensor cores, copies under computation")
                    ->excludes(op);
-  cmd->add_flag("--passes", o->passes,
-                "Prove the passes: the graph before and after each one must compute the same numbers")
-      ->excludes(device)
-      ->excludes(card)
-      ->excludes(product)
-      ->excludes(op);
+  auto* passes = cmd->add_flag("--passes", o->passes,
+                               "Prove the passes: the graph before and after each one must compute the same numbers")
+                     ->excludes(device)
+                     ->excludes(card)
+                     ->excludes(product)
+                     ->excludes(op);
+  cmd->add_option("--ranks", o->ranks, "Prove the passes that divide steps among ranks, for these numbers: 2,3,4")
+      ->delimiter(',')
+      ->check(whole_number(2, 64))
+      ->needs(passes);
   ops_only->excludes(card);
   cmd->add_flag("--json", o->json, "Print the result as JSON");
   cmd->footer(
-      "Example: lathe selftest --device opencl; lathe selftest --passes\nExit code 70 when something does not hold.");
+      "Example: lathe selftest --device opencl; lathe selftest --passes; lathe selftest --passes --ranks 2,3\nExit "
+      "code 70 when something does not hold.");
   cmd->callback([o, product, &exit] {
     if (o->card) require_card("--card", o->device);
     if (product->count() > 0) require_card("--product", o->device);
-    const bool ok = o->passes ? run_passes_test(o->json)
+    const bool ok = o->passes ? run_passes_test(o->ranks, o->json)
                     : o->card ? run_card_test(o->device, o->product, o->json)
                               : run_device_test(o->device, o->op, o->ops_only, o->product, o->json);
     if (!ok) exit = static_cast<int>(Exit::internal);

@@ -56,7 +56,7 @@ StepConfig step_config(const Recipe& r, const DataSpec& data) {
   return c;
 }
 
-PassContext pass_context(const Recipe& r, const Target& target) { return {target, r.passes}; }
+PassContext pass_context(const Recipe& r, const Target& target) { return {target, r.passes, {}}; }
 
 data::LoaderConfig loader_config(const Recipe& r) {
   data::LoaderConfig l;

@@ -19,6 +19,7 @@ using PassOptions = ParamSets;  // The options structs of passes, each of which 
 struct PassContext {         // All that a pass may know beside the set.
   Target target;             // of the device
   PassOptions options = {};  // of all passes
+  Mesh mesh = {};            // the ranks that steps are divided among, and whose graphs are wanted
 };
 
 enum Touches : unsigned {    // What a pass may change beside nodes; a set of bits.

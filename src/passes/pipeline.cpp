@@ -12,6 +12,7 @@
 #include "passes/fold.h"
 #include "passes/fuse/fuse.h"
 #include "passes/layout.h"
+#include "passes/partition/partition.h"
 #include "passes/pass.h"
 #include "passes/pass_checks.h"
 #include "passes/precision.h"
@@ -29,6 +30,8 @@ constexpr PassEntry kLowering[] = {
     {"autodiff", each_graph<autodiff>, Level::tensor, true},
     // Composites have vjps of their own, cheaper than those of their expansions.
     {"expand", each_graph<expand>, Level::tensor, true},
+    // Forward and backward alike, while each op stands for itself.
+    {"partition", partition, Level::tensor, true, kTouchesPorts},
     // The cotangent 1 and the zeros of absent cotangents meet their readers.
     {"fold", each_graph<fold>, Level::tensor},
     {"layout", each_graph<layout>, Level::tensor},

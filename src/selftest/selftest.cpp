@@ -90,9 +90,11 @@ std::vector<HostTensor> step_inputs(const Graph& g, const StateTable& state, int
 }
 
 std::vector<GraphVerdict> selftest_passes(std::span<const PassEntry> passes, const Target& target,
-                                          const std::function<void(const GraphVerdict&)>& on_graph) {
+                                          const std::function<void(const GraphVerdict&)>& on_graph,
+                                          const std::vector<int>& ranks) {
   std::vector<GraphVerdict> out;
-  for (const BuiltinRecipe& builtin : selftest_recipes()) {
+  const std::vector<BuiltinRecipe> recipes = selftest_recipes();
+  for (const BuiltinRecipe& builtin : recipes) {
     const Recipe r = tiny_twin(parse_recipe(builtin.text, std::string(builtin.name)));
     const DataSpec data = describe_data(r);
     const int64_t classes = step_config(r, data).model.classes;
@@ -100,6 +102,12 @@ std::vector<GraphVerdict> selftest_passes(std::span<const PassEntry> passes, con
       return step_inputs(g, state, classes, seed);
     };
     const auto check = [&](StepSet s, const PassContext& context, std::string name) {
+      for (const int n : ranks) {
+        out.push_back({std::string(builtin.name), fmt::format("{}, {} ranks", name, n),
+                       validate_ranks(s, passes, context, n, 1, inputs)});
+        if (on_graph) on_graph(out.back());
+      }
+      if (!ranks.empty()) return;
       out.push_back({std::string(builtin.name), std::move(name), validate_passes(s, passes, context, 1, inputs)});
       check_expansions(s, passes, inputs, out.back().verdict);
       if (on_graph) on_graph(out.back());
@@ -112,7 +120,7 @@ std::vector<GraphVerdict> selftest_passes(std::span<const PassEntry> passes, con
     accumulating.passes.get<AccumulateOptions>().batches = 2;
     accumulating.passes.get<GateOptions>().update = "after_all";
     // No recipe computes in 16 bits: of the first one, for the passes that do.
-    if (out.size() == 1)
+    if (&builtin == &recipes.front())
       for (const char* precision : {"f16", "bf16"}) {
         Recipe narrow = r;
         narrow.passes.get<PrecisionOptions>().type = precision;

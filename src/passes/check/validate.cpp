@@ -7,7 +7,7 @@
 
 #include "base/philox.h"
 #include "passes/autodiff.h"
-#include "passes/check/random_graph.h"
+#include "passes/check/run_set.h"
 #include "passes/dce.h"
 
 namespace lathe {
@@ -18,88 +18,6 @@ constexpr double kTolerance = 1e-9;
 
 // Of central differences in f64 with kStep: far above their own error, far below a wrong derivative.
 constexpr double kStep = 1e-6, kGradientTolerance = 1e-5;
-
-bool is_executable(const Graph& g) {
-  return std::ranges::none_of(g.nodes, [](const Node& n) { return n.is("grad"); });
-}
-bool is_executable(const StepSet& set) {
-  return std::ranges::all_of(set.graphs, [](const Graph& g) { return is_executable(g); });
-}
-
-using Named = std::map<std::string, HostTensor>;
-using Shown = std::map<std::string, std::vector<HostTensor>>;  // by name, one of each graph that has it
-
-constexpr std::string_view kState = "state ";  // before the names of state in Shown
-
-// The inputs of all sets that one validation runs: equal names have equal values; tail batches are shorter, and have
-// values of their own.
-class Inputs {
- public:
-  Inputs(const InputMaker& make, uint64_t seed) : make_(make), seed_(seed) {}
-
-  std::vector<HostTensor> of(const StepSet& set, const Graph& g, const Named& state) {
-    std::vector<HostTensor> fresh;
-    std::vector<HostTensor> out;
-    for (size_t i = 0; i < g.inputs.size(); ++i) {
-      const Input& in = g.inputs[i];
-      if (const auto now = state.find(in.name); now != state.end()) {
-        out.push_back(now->second);
-        continue;
-      }
-      const std::string key = key_of(in.name, g.type(in.value));
-      auto known = known_.find(key);
-      if (known == known_.end()) {
-        if (fresh.empty()) fresh = make_ ? make_(g, set.state, seed_) : random_inputs(g, seed_);
-        known = known_.emplace(key, first_value(set, in, std::move(fresh[i]))).first;
-      }
-      out.push_back(known->second);
-    }
-    return out;
-  }
-  void set_began() { began_ = true; }  // a whole set has run
-
- private:
-  static std::string key_of(const std::string& name, const TensorType& type) { return name + " " + to_string(type); }
-
-  // Sums of gradients are zero between steps; copies start as what they are copies of; what passes add to the inputs of
-  // a step does nothing at 1.
-  HostTensor first_value(const StepSet& set, const Input& in, HostTensor made) const {
-    const auto filled = [](HostTensor t, double value) {
-      std::ranges::fill(t.data, value);
-      return t;
-    };
-    if (in.kind == InputKind::gradient) return filled(std::move(made), 0);
-    if (in.kind == InputKind::step && began_) return filled(std::move(made), 1);
-    const StateSpec* row = is_state(in.kind) ? set.state.find(in.name) : nullptr;
-    if (!row || row->like.empty()) return made;
-    const auto original = known_.find(key_of(row->like, row->type));
-    return original == known_.end() ? made : original->second;
-  }
-
-  InputMaker make_;
-  uint64_t seed_;
-  Named known_;
-  bool began_ = false;
-};
-
-// All that the graphs write and show, in their order: each write of a state counts, whether or not another follows.
-Shown run_set(StepSet set, const PassContext& context, Inputs& inputs) {
-  for (Graph& g : set.graphs)
-    if (!is_executable(g)) g = autodiff(std::move(g), context);
-  Named state;
-  Shown shown;
-  for (const Graph& g : set.graphs) {
-    auto results = interpret(g, inputs.of(set, g, state), Precision::exact);
-    for (size_t i = 0; i < results.size(); ++i) {
-      const Output& o = g.outputs[i];
-      const bool kept = o.kind == OutputKind::state;
-      if (kept) state[o.name] = results[i];
-      shown[kept ? std::string(kState) + o.name : o.name].push_back(std::move(results[i]));
-    }
-  }
-  inputs.set_began();
-  return shown;
-}
 
 Graph with_outputs(Graph g, std::span<const ValueId> values, const PassContext& context) {
   g.outputs.clear();
@@ -145,33 +63,19 @@ PassCheck check_gradient(const PassEntry& pass, const Graph& g, const PassContex
   return check;
 }
 
-// Everything that `expected` has; what is new in `actual` has no counterpart. A pass may take a state away with its row
-// in the table, if it may touch state; an update that is gone while the row is there is lost, as is a metric.
+// A pass may take a state away with its row in the table, if it may touch state; an update that is gone while the row
+// is there is lost, as is a metric.
 PassCheck compare(const PassEntry& pass, const Shown& actual, const Shown& expected, const StateTable& table) {
-  PassCheck check;
-  check.name = pass.name;
-  check.compared = true;
-  for (const auto& [name, values] : expected) {
-    const auto found = actual.find(name);
-    const size_t count = found == actual.end() ? 0 : found->second.size();
-    const bool is_state = name.starts_with(kState);
-    if (count == 0 && is_state && (pass.touches & kTouchesState) && !table.find(name.substr(kState.size()))) continue;
-    for (size_t k = 0; k < values.size(); ++k) {
-      const double error =
-          k < count ? relative_error(found->second[k], values[k]) : std::numeric_limits<double>::infinity();
-      if (check.output.empty() || error > check.error) {
-        check.error = error;
-        check.output = name;
-        check.lost = k >= count;
-      }
-    }
-  }
-  return check;
+  const ShownError worst = compare(actual, expected, [&](const std::string& name) {
+    return name.starts_with(kShownState) && (pass.touches & kTouchesState) &&
+           !table.find(name.substr(kShownState.size()));
+  });
+  return {std::string(pass.name), true, worst.error, worst.output, worst.lost};
 }
 
 // Sums of gradients begin at zero in run_set, where what overwrites them looks like what adds to them. A graph that
 // writes sums and no parameter adds to what is there.
-PassCheck check_sums(const PassEntry& pass, const StepSet& set, const PassContext& context, Inputs& inputs,
+PassCheck check_sums(const PassEntry& pass, const StepSet& set, const PassContext& context, RunInputs& inputs,
                      uint64_t seed) {
   PassCheck check;
   check.name = pass.name;
@@ -217,7 +121,7 @@ bool lowers(const StepSet& before, const StepSet& after) {
 PassVerdict validate_passes(const StepSet& first, std::span<const PassEntry> passes, const PassContext& context,
                             uint64_t seed, const InputMaker& make_inputs) {
   PassVerdict verdict;
-  Inputs inputs(make_inputs, seed);
+  RunInputs inputs(make_inputs, seed);
   std::optional<Shown> results;  // of the set before the pass, once they are wanted
   const auto blame = [&](const PassCheck& check, double tolerance, const std::string& why) {
     if (check.error <= tolerance || !verdict.first_bad.empty()) return;
@@ -270,6 +174,59 @@ PassVerdict validate_passes(const StepSet& first, std::span<const PassEntry> pas
     verdict.passes.push_back(std::move(check));
   };
   run_passes(passes, first, context, options);
+  return verdict;
+}
+
+PassVerdict validate_ranks(const StepSet& first, std::span<const PassEntry> passes, const PassContext& context,
+                           int ranks, uint64_t seed, const InputMaker& make_inputs) {
+  PassVerdict verdict;
+  StepSet whole;
+  std::vector<std::string> names;          // of partition and the passes behind it
+  std::vector<std::vector<StepSet>> sets;  // after each of them, by rank
+  for (int rank = 0; rank < ranks; ++rank) {
+    PassContext own = context;
+    own.mesh = {ranks, rank};
+    size_t at = 0;
+    bool divided = false;
+    PipelineOptions options;
+    options.on_pass = [&](const PassEntry& pass, const StepSet& before, const StepSet& after) {
+      if (pass.name == "partition") {
+        divided = true;
+        if (rank == 0) whole = before;
+      }
+      if (!divided) return;
+      if (rank == 0) {
+        names.emplace_back(pass.name);
+        sets.emplace_back();
+      }
+      sets[at++].push_back(after);
+    };
+    run_passes(passes, first, own, options);
+  }
+  if (sets.empty()) return verdict;
+  RunInputs inputs(make_inputs, seed);
+  const Shown expected = run_set(whole, context, inputs);
+  for (size_t i = 0; i < sets.size(); ++i) {
+    PassCheck check{names[i], true, 0, "", false};
+    std::string why;
+    try {
+      const ShownError worst = compare(run_ranks(sets[i], whole, inputs), expected);
+      check = {names[i], true, worst.error, worst.output, worst.lost};
+      if (worst.lost)
+        why = fmt::format("loses output \"{}\"", worst.output);
+      else if (!(worst.error <= kTolerance))
+        why = fmt::format("output \"{}\" of {} ranks is off by {:.3g} of its largest element", worst.output, ranks,
+                          worst.error);
+    } catch (const UserError& e) {
+      check.error = std::numeric_limits<double>::infinity();
+      why = e.what();
+    }
+    if (!why.empty() && verdict.ok()) {
+      verdict.first_bad = names[i];
+      verdict.why = fmt::format("pass {}: {}", names[i], why);
+    }
+    verdict.passes.push_back(std::move(check));
+  }
   return verdict;
 }
 

@@ -12,8 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "ir/interpret.h"
-#include "passes/pass.h"
+#include "passes/check/run_set.h"
 
 namespace lathe {
 
@@ -32,11 +31,13 @@ struct PassVerdict {                             // All passes on one set.
   bool ok() const { return first_bad.empty(); }  // whether all keep the numbers
 };
 
-// Inputs of a graph for a seed; state starts as its row says.
-using InputMaker = std::function<std::vector<HostTensor>(const Graph&, const StateTable&, uint64_t seed)>;
-
 // `make_inputs` defaults to random_inputs().
 PassVerdict validate_passes(const StepSet&, std::span<const PassEntry>, const PassContext&, uint64_t seed = 1,
                             const InputMaker& make_inputs = {});
+
+// The same for what divides the steps among ranks: the set as all ranks together run it, after `partition` and after
+// each pass behind it, against the set before `partition`. Also names ranks that would wait for each other.
+PassVerdict validate_ranks(const StepSet&, std::span<const PassEntry>, const PassContext&, int ranks, uint64_t seed = 1,
+                           const InputMaker& make_inputs = {});
 
 }  // namespace lathe
