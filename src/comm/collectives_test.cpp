@@ -108,7 +108,7 @@ TEST(Collectives, ScatterGatherBroadcastBarrier) {
         const auto errors = on_ranks(ranks, {}, [&](Group& g) {
           Collectives c(g, 64);
           const auto n = static_cast<int64_t>(size);
-          const Collectives::Part mine = c.part(n, g.rank());
+          const Part mine = c.part(n, g.rank());
           std::vector<int32_t> data(size);
           for (size_t i = 0; i < size; ++i) data[i] = static_cast<int32_t>(i) * (g.rank() + 1);
           c.reduce_scatter(bytes_of(data), DType::i32);
