@@ -11,7 +11,7 @@
 namespace lathe {
 
 struct AllReduceParams {
-  int64_t ranks = 1;
+  int64_t ranks = 1;  // that take part
   friend bool operator==(const AllReduceParams&, const AllReduceParams&) = default;
   template <class F>
   static void fields(F&& f) {
@@ -21,8 +21,8 @@ struct AllReduceParams {
 
 // Of what is split, or is to be.
 struct ShardParams {
-  int64_t ranks = 1;
-  int64_t axis = 0;
+  int64_t ranks = 1;    // that take part
+  int64_t axis = 0;     // which is split
   int64_t samples = 1;  // of all ranks
   int64_t size = 0;     // of the axis in the result
   friend bool operator==(const ShardParams&, const ShardParams&) = default;
@@ -35,7 +35,10 @@ struct ShardParams {
   }
 };
 
-extern const OpDef all_reduce_op, all_gather_op, reduce_scatter_op, local_slice_op;
+extern const OpDef all_reduce_op;      // see all_reduce()
+extern const OpDef all_gather_op;      // see all_gather()
+extern const OpDef reduce_scatter_op;  // see reduce_scatter()
+extern const OpDef local_slice_op;     // see local_slice()
 
 Value all_reduce(Value x, int64_t ranks);                    // the sum of x over all ranks
 Value all_gather(Value x, const ShardParams&);               // the whole of what is split

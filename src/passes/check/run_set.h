@@ -29,6 +29,7 @@ class RunInputs {
  public:
   RunInputs(const InputMaker& make, uint64_t seed) : make_(make), seed_(seed) {}  // none: random_inputs()
 
+  // Of a graph of the set; what `state` has comes from there.
   std::vector<HostTensor> of(const StepSet&, const Graph&, const NamedTensors& state);
   void set_began() { began_ = true; }  // a whole set has run
 
@@ -49,10 +50,11 @@ Shown run_ranks(const std::vector<StepSet>& sets, const StepSet& whole, RunInput
 
 // The worst of what `expected` has; what is new in `actual` has no counterpart.
 struct ShownError {
-  double error = 0;
-  std::string output;
-  bool lost = false;  // it is not there any more
+  double error = 0;    // relative to the largest element
+  std::string output;  // its name
+  bool lost = false;   // it is not there any more
 };
+// `may_go`: of what is not in `actual`, whether that is allowed; none: nothing is.
 ShownError compare(const Shown& actual, const Shown& expected,
                    const std::function<bool(const std::string& name)>& may_go = {});
 
