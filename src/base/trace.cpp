@@ -20,7 +20,7 @@ thread_local ThreadLane thread_lane_of_this;
 
 }  // namespace
 
-Trace::Trace(int64_t most_spans) : spans_(static_cast<size_t>(most_spans)), number_(++traces_made) {
+Trace::Trace(int64_t most_spans) : slots_(static_cast<size_t>(most_spans)), number_(++traces_made) {
   Trace* none = nullptr;
   LATHE_CHECK(the_trace.compare_exchange_strong(none, this), "the process is traced already");
   labels_.push_back({"other work", "host"});
@@ -66,14 +66,30 @@ int32_t Trace::label(const char* name, const char* kind) {
 void Trace::add(int32_t lane, int32_t label, int64_t begin, int64_t end, bool part) {
   if (!on()) return;
   const auto i = static_cast<size_t>(next_.fetch_add(1, std::memory_order_relaxed));
-  if (i < spans_.size()) spans_[i] = {lane, label, begin, end, part};
+  if (i >= slots_.size()) return;
+  slots_[i].span = {lane, label, begin, end, part};
+  slots_[i].written.store(true, std::memory_order_release);
 }
 
 std::vector<TraceSpan> Trace::spans() const {
-  const auto count = std::min(spans_.size(), static_cast<size_t>(next_.load()));
-  return {spans_.begin(), spans_.begin() + static_cast<std::ptrdiff_t>(count)};
+  const auto count = std::min(slots_.size(), static_cast<size_t>(next_.load()));
+  std::vector<TraceSpan> out;
+  out.reserve(count);
+  for (size_t i = 0; i < count; ++i)
+    if (slots_[i].written.load(std::memory_order_acquire)) out.push_back(slots_[i].span);
+  return out;
 }
 
-int64_t Trace::left_out() const { return std::max<int64_t>(0, next_.load() - static_cast<int64_t>(spans_.size())); }
+std::vector<std::string> Trace::lanes() const {
+  const std::lock_guard lock(mutex_);
+  return lanes_;
+}
+
+std::vector<TraceLabel> Trace::labels() const {
+  const std::lock_guard lock(mutex_);
+  return labels_;
+}
+
+int64_t Trace::left_out() const { return std::max<int64_t>(0, next_.load() - static_cast<int64_t>(slots_.size())); }
 
 }  // namespace lathe

@@ -50,19 +50,24 @@ class Trace {
   void set_current(int32_t label) { current_.store(label, std::memory_order_release); }
   int32_t current() const { return current_.load(std::memory_order_acquire); }
 
-  // When it is off.
+  // When it is off; threads may still be about to add their last span. What a span names is in lanes and labels that
+  // are asked for after it.
   std::vector<TraceSpan> spans() const;
-  const std::vector<std::string>& lanes() const { return lanes_; }
-  const std::vector<TraceLabel>& labels() const { return labels_; }
+  std::vector<std::string> lanes() const;
+  std::vector<TraceLabel> labels() const;
   int64_t left_out() const;
 
  private:
   std::atomic<bool> on_{false};
   std::atomic<int32_t> current_{0};
   std::atomic<int64_t> next_{0};
-  std::vector<TraceSpan> spans_;
-  int64_t number_;    // of this trace among those of the process
-  std::mutex mutex_;  // of the names
+  struct Slot {
+    TraceSpan span;
+    std::atomic<bool> written{false};
+  };
+  std::vector<Slot> slots_;
+  int64_t number_;            // of this trace among those of the process
+  mutable std::mutex mutex_;  // of the names
   std::vector<std::string> lanes_;
   std::vector<TraceLabel> labels_;
 };

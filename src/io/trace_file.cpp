@@ -32,6 +32,8 @@ std::string span_line(const TraceSpan& s, const TraceLabel& l, int64_t zero) {
 
 std::string trace_json(const Trace& trace, const std::string& process, const TraceFacts& facts) {
   std::vector<TraceSpan> spans = trace.spans();
+  const std::vector<std::string> lanes = trace.lanes();
+  const std::vector<TraceLabel> labels = trace.labels();
   // Of spans that begin together the longer one is the outer one.
   std::ranges::stable_sort(spans, [](const TraceSpan& a, const TraceSpan& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
@@ -41,14 +43,14 @@ std::string trace_json(const Trace& trace, const std::string& process, const Tra
   for (const auto& [key, value] : facts) out += quoted(key) + ":" + quoted(value) + ",";
   out += fmt::format("\"spans left out\":\"{}\"}},\n\"traceEvents\":[\n", trace.left_out());
   out += fmt::format(R"({{"ph":"M","pid":0,"tid":0,"name":"process_name","args":{{"name":{}}}}})", quoted(process));
-  for (size_t i = 0; i < trace.lanes().size(); ++i) {
+  for (size_t i = 0; i < lanes.size(); ++i) {
     out += fmt::format(",\n{{\"ph\":\"M\",\"pid\":0,\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":{}}}}}",
-                       i + 1, quoted(trace.lanes()[i]));
+                       i + 1, quoted(lanes[i]));
     out += fmt::format(
         ",\n{{\"ph\":\"M\",\"pid\":0,\"tid\":{0},\"name\":\"thread_sort_index\",\"args\":{{\"sort_index\":{0}}}}}",
         i + 1);
   }
-  for (const TraceSpan& s : spans) out += ",\n" + span_line(s, trace.labels()[static_cast<size_t>(s.label)], zero);
+  for (const TraceSpan& s : spans) out += ",\n" + span_line(s, labels[static_cast<size_t>(s.label)], zero);
   return out + "\n]}\n";
 }
 

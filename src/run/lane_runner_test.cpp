@@ -126,7 +126,7 @@ TEST_F(LaneActs, TheTraceHasARowForEachLane) {
   trace.stop();
   std::map<std::string, std::vector<std::string>> rows;
   for (const TraceSpan& s : trace.spans()) {
-    const TraceLabel& l = trace.labels()[static_cast<size_t>(s.label)];
+    const TraceLabel l = trace.labels()[static_cast<size_t>(s.label)];
     rows[trace.lanes()[static_cast<size_t>(s.lane)]].push_back(l.node + " " + l.lane);
   }
   EXPECT_EQ(rows["communication lane"], (std::vector<std::string>{"tanh communication"}));
