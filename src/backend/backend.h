@@ -15,6 +15,10 @@
 
 namespace lathe {
 
+namespace comm {
+class Group;  // comm/group.h
+}
+
 // A place in the arena.
 struct Buffer {
   int32_t segment = 0;  // which allocation of the arena
@@ -153,6 +157,8 @@ class Device {  // An opened device with its arena and its queues.
 struct DeviceOptions {  // Which device of a backend, and how it is used.
   int index = 0;        // of several devices of one kind, from 0
   int threads = 0;      // cpu: 0 = all available
+  // Of the ranks that collectives run among; it outlives the device. Null: there is one rank.
+  comm::Group* group = nullptr;
 };
 
 struct DeviceInfo {           // A device that is here.

@@ -27,9 +27,17 @@ void HostStream::copy(const Buffer& dst, const Buffer& src) {
   if (src.bytes > 0) std::memmove(device_.address(dst), device_.address(src), static_cast<size_t>(src.bytes));
 }
 
-HostDevice::HostDevice(Target target, int threads)
+HostDevice::HostDevice(Target target, int threads, comm::Group* group)
     : target_(std::move(target)), pool_(threads > 0 ? threads : available_threads()) {
   target_.threads = pool_.threads();
+  if (group) collectives_.emplace(*group);
+}
+
+comm::Collectives& HostDevice::collectives(int64_t ranks) {
+  LATHE_USER_CHECK(collectives_ && collectives_->size() == ranks,
+                   "the step is for {} ranks; the device was opened with {}", ranks,
+                   collectives_ ? fmt::format("a group of {}", collectives_->size()) : "no group");
+  return *collectives_;
 }
 
 void HostDevice::Unmap::operator()(void* p) const { munmap(p, bytes); }

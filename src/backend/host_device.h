@@ -3,11 +3,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "backend/backend.h"
 #include "base/thread_pool.h"
+#include "comm/collectives.h"
 
 namespace lathe {
 
@@ -32,7 +34,8 @@ class HostStream final : public Stream {
 
 class HostDevice : public Device {
  public:
-  HostDevice(Target target, int threads);  // threads 0: all available; Target::threads is set to the number in use
+  // threads 0: all available; Target::threads is set to the number in use. `group` outlives the device; null: one rank.
+  HostDevice(Target target, int threads, comm::Group* group = nullptr);
 
   const Target& target() const override { return target_; }
   void allocate(std::span<const int64_t> segment_bytes) override;
@@ -42,6 +45,7 @@ class HostDevice : public Device {
   std::byte* allocate_staging(int64_t bytes) override;
 
   ThreadPool& pool() { return pool_; }
+  comm::Collectives& collectives(int64_t ranks);  // of so many ranks; UserError where the device has no such group
   // Stable from allocate() on. InternalError when the buffer does not lie within the arena.
   std::byte* address(const Buffer&) const;
 
@@ -61,6 +65,7 @@ class HostDevice : public Device {
   ThreadPool pool_;
   HostStream streams_[std::size(kLanes)] = {HostStream(*this), HostStream(*this), HostStream(*this)};  // by Lane
   std::vector<Memory> segments_, staging_;
+  std::optional<comm::Collectives> collectives_;
   bool allocated_ = false;
 };
 

@@ -43,24 +43,24 @@ Message Collectives::send(int to, std::span<const std::byte> bytes) {
   return group_.send(to, kTag, bytes);
 }
 
-Part Collectives::part(int64_t elements, int rank) const { return part_of(elements, group_.size(), rank); }
+Part Collectives::part(int64_t units, int rank) const { return part_of(units, group_.size(), rank); }
 
 // In turn t a rank passes on the part that it got in turn t - 1; with a reduction, what arrives is added to what is
 // there. The chunks of all turns are one sequence: a chunk may be sent as soon as the one that is `per_part` places
 // before it has arrived.
-void Collectives::ring(std::span<std::byte> data, DType type, const Reduce* reduce) {
+void Collectives::ring(std::span<std::byte> data, int64_t unit, DType type, const Reduce* reduce) {
   const int n = group_.size(), rank = group_.rank(), right = (rank + 1) % n, left = (rank + n - 1) % n;
   if (n == 1) return;
-  const int64_t element = size_of(type), elements = static_cast<int64_t>(data.size()) / element;
-  LATHE_CHECK(elements * element == static_cast<int64_t>(data.size()), "{} bytes of {}", data.size(), to_string(type));
-  const int64_t largest = part(elements, 0).last * element, chunk = static_cast<int64_t>(chunk_);
+  const int64_t units = static_cast<int64_t>(data.size()) / unit;
+  LATHE_CHECK(units * unit == static_cast<int64_t>(data.size()), "{} bytes in units of {}", data.size(), unit);
+  const int64_t largest = part(units, 0).last * unit, chunk = static_cast<int64_t>(chunk_);
   const int64_t per_part = (largest + chunk - 1) / chunk, all = per_part * (n - 1);
   // Which bytes item i of the sequence is about, where rank `of` sends it.
   const auto piece = [&](int64_t i, int of) {
     const int turn = static_cast<int>(i / per_part);
-    const Part p = part(elements, (of - turn - (reduce ? 1 : 0) + 2 * n) % n);
-    const int64_t first = std::min(p.first * element + i % per_part * chunk, p.last * element);
-    return data.subspan(static_cast<size_t>(first), static_cast<size_t>(std::min(chunk, p.last * element - first)));
+    const Part p = part(units, (of - turn - (reduce ? 1 : 0) + 2 * n) % n);
+    const int64_t first = std::min(p.first * unit + i % per_part * chunk, p.last * unit);
+    return data.subspan(static_cast<size_t>(first), static_cast<size_t>(std::min(chunk, p.last * unit - first)));
   };
   std::array<Message, kAhead> sends, receives;
   const auto slot = [&](int64_t i) { return static_cast<size_t>(i % kAhead); };
@@ -79,12 +79,14 @@ void Collectives::ring(std::span<std::byte> data, DType type, const Reduce* redu
   for (Message& m : sends) group_.wait(m);
 }
 
-void Collectives::reduce_scatter(std::span<std::byte> data, DType type, Reduce how) { ring(data, type, &how); }
-void Collectives::all_gather(std::span<std::byte> data, DType type) { ring(data, type, nullptr); }
+void Collectives::reduce_scatter(std::span<std::byte> data, DType type, Reduce how, int64_t unit) {
+  ring(data, unit > 0 ? unit : size_of(type), type, &how);
+}
+void Collectives::all_gather(std::span<std::byte> data, int64_t unit) { ring(data, unit, DType::u8, nullptr); }
 
 void Collectives::all_reduce(std::span<std::byte> data, DType type, Reduce how) {
   reduce_scatter(data, type, how);
-  all_gather(data, type);
+  all_gather(data, size_of(type));
 }
 
 // A chain from the root to its left neighbour: each rank passes on a chunk as soon as it has it.

@@ -25,13 +25,16 @@ class Collectives {
   // ranks get the same bits.
   void all_reduce(std::span<std::byte> data, DType, Reduce = Reduce::sum);
   // Of part() of the buffer every rank has the reduction of all; the rest holds what is left of the work.
-  void reduce_scatter(std::span<std::byte> data, DType, Reduce = Reduce::sum);
-  // Every rank has part() of all ranks.
-  void all_gather(std::span<std::byte> data, DType);
+  // `unit`: bytes that are not divided, a multiple of an element; 0: one element.
+  void reduce_scatter(std::span<std::byte> data, DType, Reduce = Reduce::sum, int64_t unit = 0);
+  // Every rank has part() of all ranks, of units of so many bytes.
+  void all_gather(std::span<std::byte> data, int64_t unit);
   void broadcast(std::span<std::byte> data, int root);  // every rank has the root's buffer
   void barrier();                                       // returns when every rank has called it
 
-  Part part(int64_t elements, int rank) const;  // the elements of a buffer that are a rank's
+  Part part(int64_t units, int rank) const;   // the units (elements) of a buffer that are a rank's
+  int rank() const { return group_.rank(); }  // of the group
+  int size() const { return group_.size(); }  // of the group
 
   int64_t sent_bytes() const { return sent_; }                                     // since the start
   int64_t scratch_bytes() const { return static_cast<int64_t>(scratch_.size()); }  // for certificates
@@ -39,7 +42,7 @@ class Collectives {
  private:
   static constexpr int kAhead = 4;  // chunks under way in each direction
 
-  void ring(std::span<std::byte> data, DType, const Reduce*);
+  void ring(std::span<std::byte> data, int64_t unit, DType, const Reduce*);
   Message send(int to, std::span<const std::byte>);
 
   Group& group_;

@@ -116,7 +116,7 @@ TEST(Collectives, ScatterGatherBroadcastBarrier) {
             ASSERT_EQ(data[static_cast<size_t>(i)], i * ranks * (ranks + 1) / 2) << i;
           for (int64_t i = 0; i < n; ++i)
             if (i < mine.first || i >= mine.last) data[static_cast<size_t>(i)] = -1;
-          c.all_gather(bytes_of(data), DType::i32);
+          c.all_gather(bytes_of(data), size_of(DType::i32));
           for (int64_t i = 0; i < n; ++i) ASSERT_EQ(data[static_cast<size_t>(i)], i * ranks * (ranks + 1) / 2) << i;
           for (auto& v : data) v = g.rank() == root ? v + 1 : 0;
           c.broadcast(bytes_of(data), root);

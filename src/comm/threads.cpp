@@ -33,7 +33,9 @@ struct Post {
   enum class State { free, waiting, moving, done, failed } state = State::free;
   bool sends = false;  // it is the sender's end
   int tag = 0;
-  uint64_t order = 0;  // among those of the channel
+  uint64_t order = 0;   // among those of the channel
+  uint64_t number = 0;  // among those of its end and tag: the two ends of a message have the same
+  bool dropped = false;
   const std::byte* src = nullptr;
   std::byte* dst = nullptr;
   size_t bytes = 0;
@@ -47,6 +49,7 @@ struct Channel {
   std::condition_variable changed;
   Posts sends, receives;
   uint64_t order = 0;
+  std::array<uint64_t, Group::kTags> sent{}, asked{};  // by tag
 };
 
 struct World {
@@ -103,7 +106,7 @@ class ThreadGroup final : public Group {
     Post post{.sends = true, .tag = tag, .src = bytes.data(), .bytes = bytes.size()};
     if (happens(f.flip, 2) && !bytes.empty())
       post.flipped = static_cast<int64_t>(random.below(8 * number + 3, 8 * bytes.size()));
-    if (happens(f.drop, 4)) return {};
+    post.dropped = happens(f.drop, 4);
     return start(rank_, to, to, post);
   }
 
@@ -204,7 +207,10 @@ class ThreadGroup final : public Group {
     Channel& c = world_->channel(from, to);
     const bool sends = post.sends;
     Posts &own = sends ? c.sends : c.receives, &others = sends ? c.receives : c.sends;
+    LATHE_CHECK(post.tag >= 0 && post.tag < kTags, "tag {}", post.tag);
     std::unique_lock lock(c.mutex);
+    post.number = (sends ? c.sent : c.asked)[static_cast<size_t>(post.tag)]++;
+    if (post.dropped) return {};
     size_t slot = 0;
     while (slot < own.size() && own[slot].state != Post::State::free) ++slot;
     LATHE_CHECK(slot < own.size(), "more than {} messages from rank {} to rank {}", kInFlight, from, to);
@@ -236,6 +242,9 @@ class ThreadGroup final : public Group {
     if (source.bytes != target.bytes)
       return fmt::format("rank {} sent {} bytes, rank {} expected {} (tag {}); the ranks do not run the same program",
                          from, source.bytes, to, target.bytes, source.tag);
+    if (source.number != target.number)
+      return fmt::format("message {} of rank {} to rank {} (tag {}) was lost: message {} came in its place",
+                         target.number, from, to, source.tag, source.number);
     if (source.bytes > 0) std::memcpy(target.dst, source.src, source.bytes);
     if (source.flipped >= 0) target.dst[source.flipped / 8] ^= std::byte{1} << (source.flipped % 8);
     if (world_->options.checksums && checksum({source.src, source.bytes}) != checksum({target.dst, target.bytes}))

@@ -22,7 +22,7 @@ struct Faults {            // Chances of a message, and of one rank.
   int64_t dies_after = 0;  // messages that it sent
 };
 
-struct ThreadOptions {
+struct ThreadOptions {     // How ranks in threads are made.
   double timeout = 120;    // seconds that a rank waits for a message
   bool checksums = false;  // messages are compared with what was sent
   Faults faults;           // for tests
@@ -30,7 +30,7 @@ struct ThreadOptions {
 
 // What a rank that dies by Faults::dying throws: it is gone, nobody is told.
 struct RankDied {
-  int rank;
+  int rank;  // which
 };
 
 // One group for each rank. They may be used by different threads, each by one at a time; the last one that is destroyed

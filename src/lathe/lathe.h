@@ -97,6 +97,8 @@
 #include "run/run_graph.h"
 
 // Networks at work: loops of a program's own.
+#include "base/part.h"
+#include "comm/threads.h"
 #include "nn/step/train_set.h"
 #include "session/session.h"
 

@@ -7,6 +7,7 @@
 #include "base/did_you_mean.h"
 #include "base/version.h"
 #include "base/warning.h"
+#include "comm/group.h"
 #include "passes/techniques/gate.h"
 #include "plan/plan.h"
 #include "session/state.h"
@@ -34,8 +35,9 @@ Prepared prepare(StepSet steps, const SessionOptions& o) {
   out.device = parse_device_name(o.device == "auto" ? auto_device() : o.device);
   require_device(out.device);
   const Backend& backend = find_backend(out.device.backend);
-  const Target target = backend.target({out.device.index, o.threads});
+  const Target target = backend.target({out.device.index, o.threads, o.group});
   PassContext context{target, o.options};
+  if (o.group) context.mesh = {o.group->size(), o.group->rank()};
   if (!context.options.has<GateOptions>()) context.options.set(GateOptions{.update = "after_all"});
   StepSet set = run_pipeline(std::move(steps), context, o.passes);
   out.state = std::move(set.state);
@@ -44,8 +46,8 @@ Prepared prepare(StepSet steps, const SessionOptions& o) {
 }
 
 std::unique_ptr<Executor> open(Prepared p, const SessionOptions& o) {
-  return std::make_unique<Executor>(std::move(p.set), find_backend(p.device.backend).open({p.device.index, o.threads}),
-                                    o.executor);
+  return std::make_unique<Executor>(
+      std::move(p.set), find_backend(p.device.backend).open({p.device.index, o.threads, o.group}), o.executor);
 }
 
 // Ports of that name, of all Programs.
@@ -78,6 +80,11 @@ Session::Session(StepSet steps, const SessionOptions& o) {
   executor_ = open(std::move(p), o);
   has_snapshot_ = o.executor.snapshot;
   initialize(o.seed);
+  feed_rank(o);
+}
+
+void Session::feed_rank(const SessionOptions& o) {
+  if (o.group && dtype_of_input(executor_->set(), "rank")) feed("rank", o.group->rank());
 }
 
 Session::Session(StateTable state, ProgramSet set, std::unique_ptr<Device> device, const ExecutorOptions& o)
@@ -306,6 +313,7 @@ Replanned Session::replan(StepSet steps, const SessionOptions& o) {
   has_snapshot_ = o.executor.snapshot;
   state_ = std::move(state);
   fed_ = std::move(fed);
+  feed_rank(o);
   last_.reset();
   return out;
 }

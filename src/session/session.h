@@ -42,6 +42,9 @@ struct SessionOptions {        // How a session is made.
   PipelineOptions passes = {};  // left out, added, watched
   int64_t budget = 0;           // bytes of arena, if less than the device has; 0: no limit
   int64_t seed = 0;             // of the state's first values
+  // Of the ranks that the steps are divided among, each with a session of its own; it outlives the session. Null: one
+  // rank. Batch inputs are those of the rank: of n samples part_of(n, ranks, rank).
+  comm::Group* group = nullptr;
   // One slot holds the inputs that feed() sets; the snapshot is what save() writes from.
   ExecutorOptions executor = {.slots = 1, .snapshot = true, .ahead = 1};
 };
@@ -140,6 +143,7 @@ class Session {  // See the top of the file.
   void write_state(const StateSpec&, std::span<const std::byte>, size_t numbers);
   void load_files(const std::string& checkpoint, io::Verify verified, Keep);
   void wait();
+  void feed_rank(const SessionOptions&);
 
   StateTable state_;
   std::unique_ptr<Executor> executor_;

@@ -12,15 +12,15 @@ namespace cpu {
 
 using Rows = std::vector<KernelTable::Row>;
 // Each in a file of that name.
-Rows arg_max_rows(), avg_pool_rows(), batch_norm_rows(), concat_rows(), conv2d_rows(), gather_rows(), iota_rows(),
-    layer_norm_rows(), loop_rows(), matmul_rows(), max_pool_rows(), pad_rows(), random_uniform_rows(), slice_rows(),
-    softmax_rows(), sort_rows(), transpose_rows();
+Rows arg_max_rows(), avg_pool_rows(), batch_norm_rows(), collective_rows(), concat_rows(), conv2d_rows(), gather_rows(),
+    iota_rows(), layer_norm_rows(), loop_rows(), matmul_rows(), max_pool_rows(), pad_rows(), random_uniform_rows(),
+    slice_rows(), softmax_rows(), sort_rows(), transpose_rows();
 
 Rows family_rows() {
   Rows rows;
   for (auto* family : {loop_rows, matmul_rows, conv2d_rows, transpose_rows, slice_rows, pad_rows, concat_rows,
                        gather_rows, iota_rows, arg_max_rows, sort_rows, random_uniform_rows, max_pool_rows,
-                       avg_pool_rows, softmax_rows, layer_norm_rows, batch_norm_rows})
+                       avg_pool_rows, softmax_rows, layer_norm_rows, batch_norm_rows, collective_rows})
     for (const KernelTable::Row& row : family()) rows.push_back(row);
   return rows;
 }
@@ -66,7 +66,7 @@ class CpuBackend final : public Backend {
   std::unique_ptr<Device> open(const DeviceOptions& options) const override {
     LATHE_USER_CHECK(options.index == 0, "device: there is no cpu:{}; the cpu backend is one device", options.index);
     cpu::force_isa_from_environment();
-    return std::make_unique<HostDevice>(target(options), options.threads);
+    return std::make_unique<HostDevice>(target(options), options.threads, options.group);
   }
 
  private:
