@@ -155,7 +155,7 @@ TEST(Partition, SumsOfGradientsStayPartial) {
 
 TEST(Partition, RandomGraphsAgree) {
   int divided = 0;
-  for (uint64_t seed = 0; seed < 60; ++seed) {
+  for (uint64_t seed = 0; seed < 32; ++seed) {
     RandomGraphOptions o;
     o.kind = static_cast<RandomGraphKind>(seed % 4);
     o.gradient = true;
@@ -166,7 +166,7 @@ TEST(Partition, RandomGraphsAgree) {
       divided += verdict.passes.empty() ? 0 : 1;
     }
   }
-  EXPECT_GT(divided, 100);
+  EXPECT_GT(divided, 50);
 }
 
 // Planted faults are named.
