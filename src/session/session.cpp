@@ -119,7 +119,7 @@ void Session::feed(std::string_view input, std::span<const std::byte> bytes) {
   LATHE_USER_CHECK(known, "input \"{}\": expected one of {}", input, input_names(executor_->set()));
   LATHE_USER_CHECK(fits, "input \"{}\": expected {}, got {} bytes", input, fmt::join(types, " or "), bytes.size());
   wait();
-  std::memcpy(executor_->staging(0, input), bytes.data(), bytes.size());
+  if (!bytes.empty()) std::memcpy(executor_->staging(0, input), bytes.data(), bytes.size());
   fed_[std::string(input)] = static_cast<int64_t>(bytes.size());
 }
 
