@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 #include <thread>
 
 #include "base/part.h"
@@ -11,7 +10,6 @@
 #include "nn/step/train_set.h"
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
-#include "passes/techniques/accumulate.h"
 #include "passes/techniques/clip_norm.h"
 #include "session/session.h"
 
@@ -55,7 +53,6 @@ Trained train_rank(comm::Group* group, const PassOptions& options) {
   o.group = group;
   Session s(steps(), o);
   Trained trained;
-  const bool splits = s.has("update");
   for (int step = 0; step < 8; ++step) {
     std::vector<float> x, y;
     for (int64_t i = own.first; i < own.last; ++i) {
@@ -65,13 +62,8 @@ Trained train_rank(comm::Group* group, const PassOptions& options) {
     s.feed("x", x);
     s.feed("y", y);
     if (step == 0) s.feed("lr", 0.05);
-    if (splits && s.has("accumulate")) s.run("accumulate");
-    if (splits) {
-      if (step % 2 == 1) s.run("update");
-    } else {
-      s.run("train");
-      trained.losses.push_back(s.metric("loss"));
-    }
+    s.run("train");
+    trained.losses.push_back(s.metric("loss"));
   }
   s.run("eval");
   trained.losses.push_back(s.metric("loss"));

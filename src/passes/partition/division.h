@@ -47,7 +47,7 @@ class CompositeRows {
 // `samples`: what split axes hold a multiple of; 0: nothing is split. `outputs`: where they must lie; empty: anywhere.
 Labels label(const Graph&, int64_t samples, const Placements& inputs, const Placements& outputs, CompositeRows&);
 
-// The graph of mesh.rank. UserError-free: `labels` are of this graph, and no node is open.
+// The graph of mesh.rank. `labels` are of this graph, and no node is open.
 Graph divide(const Graph&, const Labels&, const Mesh&, int64_t samples, const Placements& inputs,
              const Placements& outputs);
 
