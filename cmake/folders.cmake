@@ -60,7 +60,10 @@ function(lathe_folder name)
     add_dependencies(unit_tests ${lib}_test)
     add_test(NAME ${name} COMMAND ${lib}_test)
     set_tests_properties(${name} PROPERTIES LABELS unit)
-    # The longest first, and in two halves, so that no core is idle at the end.
+    # The longest first, so that no core is idle at the end; the very longest in two halves.
+    if(name MATCHES "^(passes|plan|io|selftest)$")
+      set_tests_properties(${name} PROPERTIES COST 50)
+    endif()
     if(name MATCHES "^(backend|run)$")
       set_tests_properties(${name} PROPERTIES COST 100 ENVIRONMENT "GTEST_TOTAL_SHARDS=2;GTEST_SHARD_INDEX=0")
       add_test(NAME ${name}_2 COMMAND ${lib}_test)

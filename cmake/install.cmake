@@ -26,6 +26,11 @@ endif()
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/lathe)
 install(TARGETS lathe RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+# Opened by the program at run time, from beside its folder.
+get_property(plugins GLOBAL PROPERTY LATHE_PLUGINS)
+if(plugins)
+  install(TARGETS ${plugins} LIBRARY DESTINATION lib/lathe)
+endif()
 install(TARGETS liblathe EXPORT lathe ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT lathe NAMESPACE lathe:: FILE lathe-targets.cmake DESTINATION ${package})
 

@@ -238,7 +238,8 @@ std::string allowed_text(FieldPtr field, const Allowed& allowed) {
           const char* what = std::is_same_v<T, Ints> ? "integers" : "numbers";
           return fmt::format("a list of {}{}{}", items_text(allowed), what, range_text(allowed));
         } else if constexpr (std::is_same_v<T, ByteSize>) {
-          return "a size like \"512MiB\": a number of B, KiB, MiB, GiB, TiB (1024) or KB, MB, GB, TB (1000)";
+          const std::string word = allowed.word.empty() ? "" : fmt::format("\"{}\" or ", allowed.word);
+          return word + "a size like \"512MiB\": a number of B, KiB, MiB, GiB, TiB (1024) or KB, MB, GB, TB (1000)";
         } else if constexpr (std::is_same_v<T, Tables>) {
           const auto types = allowed.tables();
           if (types.size() == 1 && types[0].name.empty())
@@ -280,7 +281,8 @@ std::string value_text(FieldPtr field, const Allowed& allowed) {
         } else if constexpr (std::is_same_v<T, Tables>) {
           return list_text(*p, [&](const ParamSet& item) { return got_text(allowed, item); });
         } else {
-          return quote_toml(size_text(*p));
+          const bool is_word = !allowed.word.empty() && p->bytes == allowed.word_value;
+          return quote_toml(is_word ? std::string(allowed.word) : size_text(*p));
         }
       },
       field);

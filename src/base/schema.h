@@ -64,10 +64,10 @@ struct Allowed {
   std::vector<std::string_view> choices{};                // of strings
   bool (*matches)(std::string_view) = nullptr;            // for strings that are no fixed choice
   std::string_view pattern{};                             // what `matches` wants, in words
-  std::string_view word{};                           // of an integer: stands for `word_value`, which has no other text
-  int64_t word_value = 0;                            // see `word`
-  bool verbatim = false;                             // of a string: it is TOML already
-  bool required = false;                             // in a table of a list it must be written: it has no default
+  std::string_view word{};  // of an integer or a size: stands for `word_value`, which has no other text
+  int64_t word_value = 0;   // see `word`
+  bool verbatim = false;    // of a string: it is TOML already
+  bool required = false;    // in a table of a list it must be written: it has no default
   std::span<const TableType> (*tables)() = nullptr;  // of lists of tables
 };
 

@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/thread_rank.h"
 #include "base/trace.h"
 
 #if defined(__x86_64__)
@@ -114,7 +115,11 @@ struct ThreadPool::Shared {
 };
 
 ThreadPool::ThreadPool(int threads) : threads_(threads < 1 ? 1 : threads), shared_(std::make_unique<Shared>()) {
-  for (int i = 1; i < threads_; ++i) shared_->workers.emplace_back([s = shared_.get()] { s->worker(); });
+  for (int i = 1; i < threads_; ++i)
+    shared_->workers.emplace_back([s = shared_.get(), rank = thread_rank()] {
+      thread_rank() = rank;
+      s->worker();
+    });
 }
 
 ThreadPool::~ThreadPool() {

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "base/thread_rank.h"
 
 namespace lathe {
 namespace {
@@ -36,10 +37,14 @@ int64_t Trace::now() {
 }
 
 int32_t Trace::lane(const std::string& name) {
+  const int rank = thread_rank();
   const std::lock_guard lock(mutex_);
+  const auto is_taken = [&](const std::string& n) {
+    return std::ranges::any_of(lanes_, [&](const TraceLane& l) { return l.rank == rank && l.name == n; });
+  };
   std::string free = name;
-  for (int i = 2; std::ranges::find(lanes_, free) != lanes_.end(); ++i) free = fmt::format("{} {}", name, i);
-  lanes_.push_back(std::move(free));
+  for (int i = 2; is_taken(free); ++i) free = fmt::format("{} {}", name, i);
+  lanes_.push_back({std::move(free), rank});
   return static_cast<int32_t>(lanes_.size()) - 1;
 }
 
@@ -71,25 +76,18 @@ void Trace::add(int32_t lane, int32_t label, int64_t begin, int64_t end, bool pa
   slots_[i].written.store(true, std::memory_order_release);
 }
 
-std::vector<TraceSpan> Trace::spans() const {
-  const auto count = std::min(slots_.size(), static_cast<size_t>(next_.load()));
-  std::vector<TraceSpan> out;
-  out.reserve(count);
+TraceData Trace::data() const {
+  const auto added = static_cast<size_t>(next_.load()), count = std::min(slots_.size(), added);
+  TraceData out;
+  out.spans.reserve(count);
   for (size_t i = 0; i < count; ++i)
-    if (slots_[i].written.load(std::memory_order_acquire)) out.push_back(slots_[i].span);
+    if (slots_[i].written.load(std::memory_order_acquire)) out.spans.push_back(slots_[i].span);
+  out.left_out = static_cast<int64_t>(added - count);
+  // After the spans: what they name is there.
+  const std::lock_guard lock(mutex_);
+  out.lanes = lanes_;
+  out.labels = labels_;
   return out;
 }
-
-std::vector<std::string> Trace::lanes() const {
-  const std::lock_guard lock(mutex_);
-  return lanes_;
-}
-
-std::vector<TraceLabel> Trace::labels() const {
-  const std::lock_guard lock(mutex_);
-  return labels_;
-}
-
-int64_t Trace::left_out() const { return std::max<int64_t>(0, next_.load() - static_cast<int64_t>(slots_.size())); }
 
 }  // namespace lathe

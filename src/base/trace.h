@@ -11,9 +11,15 @@
 
 namespace lathe {
 
+// Kinds of labels by which others find what they look for.
+inline constexpr const char* kKernelSpan = "kernel";
+inline constexpr const char* kCommunicationSpan = "communication";  // kernels that talk to other ranks
+inline constexpr const char* kWaitSpan = "wait";                    // of the compute lane for another one
+inline constexpr const char* kStepSpan = "step";
+
 struct TraceLabel {
   std::string name;
-  std::string kind;             // "kernel", "data", ...: a viewer colours and filters by it
+  std::string kind;             // a viewer colours and filters by it: those below, "step", "data", "copy", ...
   double flops = 0, bytes = 0;  // of one span that is no part
   std::string node = {};        // of the graph
   std::string lane = {};        // of the device, where it is not the one of all kernels
@@ -23,6 +29,18 @@ struct TraceSpan {
   int32_t lane = 0, label = 0;
   int64_t begin = 0, end = 0;  // ns, see now()
   bool part = false;           // of the work that the label names: flops and bytes are those of all parts together
+};
+
+struct TraceLane {
+  std::string name;
+  int rank = -1;  // that it works for, where the ranks of a run are threads of the process
+};
+
+struct TraceData {  // What a Trace holds.
+  std::vector<TraceLane> lanes;
+  std::vector<TraceLabel> labels;
+  std::vector<TraceSpan> spans;
+  int64_t left_out = 0;  // spans for which there was no room
 };
 
 class Trace {
@@ -39,7 +57,7 @@ class Trace {
   void stop() { on_.store(false, std::memory_order_release); }
   bool on() const { return on_.load(std::memory_order_acquire); }
 
-  int32_t lane(const std::string& name);  // a new one; "NAME 2" when there is one of that name
+  int32_t lane(const std::string& name);  // a new one; "NAME 2" when the rank has one of that name
   int32_t thread_lane(const char* name);  // of the calling thread; made at the first call, then `name` is ignored
   int32_t label(const TraceLabel&);       // a new one
   int32_t label(const char* name, const char* kind);  // the same number for the same name
@@ -50,12 +68,8 @@ class Trace {
   void set_current(int32_t label) { current_.store(label, std::memory_order_release); }
   int32_t current() const { return current_.load(std::memory_order_acquire); }
 
-  // When it is off; threads may still be about to add their last span. What a span names is in lanes and labels that
-  // are asked for after it.
-  std::vector<TraceSpan> spans() const;
-  std::vector<std::string> lanes() const;
-  std::vector<TraceLabel> labels() const;
-  int64_t left_out() const;
+  // When it is off; threads may still be about to add their last span.
+  TraceData data() const;
 
  private:
   std::atomic<bool> on_{false};
@@ -68,7 +82,7 @@ class Trace {
   std::vector<Slot> slots_;
   int64_t number_;            // of this trace among those of the process
   mutable std::mutex mutex_;  // of the names
-  std::vector<std::string> lanes_;
+  std::vector<TraceLane> lanes_;
   std::vector<TraceLabel> labels_;
 };
 

@@ -1,13 +1,15 @@
+// Collectives under planted faults; without them: contract_test.h.
 #include "comm/collectives.h"
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstring>
+#include <algorithm>
 #include <functional>
 #include <thread>
 
 #include "base/error.h"
+#include "base/stopwatch.h"
+#include "comm/measure_link.h"
 #include "comm/threads.h"
 
 namespace lathe::comm {
@@ -37,107 +39,59 @@ std::vector<std::string> on_ranks(int ranks, const ThreadOptions& options, const
   return errors;
 }
 
-double value(int rank, size_t i) { return static_cast<double>((rank + 1) * static_cast<int>(i % 17)) - 3; }
-
-constexpr size_t kSizes[] = {0, 1, 2, 3, 7, 64, 1000, 4099};
-
-// Small integers: sums are exact in every type, whatever their order.
-template <class T>
-void expect_all_reduce(int ranks, size_t size, DType type) {
-  const auto errors = on_ranks(ranks, {}, [&](Group& g) {
-    Collectives c(g, 64);  // many chunks
-    for (const Reduce how : {Reduce::sum, Reduce::max, Reduce::min}) {
-      std::vector<T> data(size);
-      for (size_t i = 0; i < size; ++i) data[i] = static_cast<T>(value(g.rank(), i));
-      c.all_reduce(bytes_of(data), type, how);
-      for (size_t i = 0; i < size; ++i) {
-        double expected = value(0, i);
-        for (int r = 1; r < ranks; ++r)
-          expected = how == Reduce::sum   ? expected + value(r, i)
-                     : how == Reduce::max ? std::max(expected, value(r, i))
-                                          : std::min(expected, value(r, i));
-        ASSERT_EQ(static_cast<double>(data[i]), expected) << ranks << " ranks, " << i << " of " << size;
-      }
-    }
-  });
-  for (const std::string& e : errors) EXPECT_EQ(e, "");
-}
-
-TEST(Collectives, AllReduce) {
-  for (const int ranks : {1, 2, 3, 4, 5, 8})
-    for (const size_t size : kSizes) {
-      expect_all_reduce<float>(ranks, size, DType::f32);
-      expect_all_reduce<int64_t>(ranks, size, DType::i64);
-    }
-  expect_all_reduce<double>(3, 100, DType::f64);
-  expect_all_reduce<int32_t>(3, 100, DType::i32);
-  expect_all_reduce<Half>(3, 101, DType::f16);
-  expect_all_reduce<BFloat16>(3, 101, DType::bf16);
-}
-
-TEST(Collectives, EveryRankHasTheSameBits) {
-  for (const int ranks : {2, 3, 4, 7}) {
-    std::vector<std::vector<float>> results(static_cast<size_t>(ranks));
-    on_ranks(ranks, {}, [&](Group& g) {
-      std::vector<float>& data = results[static_cast<size_t>(g.rank())];
-      for (size_t i = 0; i < 999; ++i)
-        data.push_back(std::sin(static_cast<float>(i * 7 + static_cast<size_t>(g.rank()))));
-      Collectives(g, 64).all_reduce(bytes_of(data), DType::f32);
-    });
-    for (const auto& r : results) EXPECT_EQ(std::memcmp(r.data(), results[0].data(), 999 * 4), 0) << ranks;
-  }
-}
-
-TEST(Collectives, NanIsNotLost) {
-  for (const Reduce how : {Reduce::sum, Reduce::max, Reduce::min})
-    for (const int sick : {0, 1, 2})
-      on_ranks(3, {}, [&](Group& g) {
-        std::vector<float> data(5, 1.0f);
-        if (g.rank() == sick) data[3] = NAN;
-        Collectives(g).all_reduce(bytes_of(data), DType::f32, how);
-        EXPECT_TRUE(std::isnan(data[3]));
-        EXPECT_FALSE(std::isnan(data[2]));
-      });
-}
-
-TEST(Collectives, ScatterGatherBroadcastBarrier) {
-  for (const int ranks : {1, 2, 3, 5, 8})
-    for (const size_t size : kSizes)
-      for (int root = 0; root < ranks; root += 2) {
-        std::atomic<int> arrived{0};
+// Tensors of any sizes in a list have the bits of their concatenation, in place and apart; inputs apart stay.
+TEST(Collectives, ListsAreConcatenations) {
+  const std::vector<std::vector<size_t>> lists{{5}, {1, 1, 1}, {0, 3, 0, 40}, {100, 1, 33, 2}, {16, 16, 16}, {7, 300}};
+  for (const int ranks : {1, 2, 3, 5})
+    for (const auto& sizes : lists)
+      for (const bool in_place : {true, false}) {
         const auto errors = on_ranks(ranks, {}, [&](Group& g) {
           Collectives c(g, 64);
-          const auto n = static_cast<int64_t>(size);
-          const Part mine = c.part(n, g.rank());
-          std::vector<int32_t> data(size);
-          for (size_t i = 0; i < size; ++i) data[i] = static_cast<int32_t>(i) * (g.rank() + 1);
-          c.reduce_scatter(bytes_of(data), DType::i32);
-          for (int64_t i = mine.first; i < mine.last; ++i)
-            ASSERT_EQ(data[static_cast<size_t>(i)], i * ranks * (ranks + 1) / 2) << i;
-          for (int64_t i = 0; i < n; ++i)
-            if (i < mine.first || i >= mine.last) data[static_cast<size_t>(i)] = -1;
-          c.all_gather(bytes_of(data), size_of(DType::i32));
-          for (int64_t i = 0; i < n; ++i) ASSERT_EQ(data[static_cast<size_t>(i)], i * ranks * (ranks + 1) / 2) << i;
-          for (auto& v : data) v = g.rank() == root ? v + 1 : 0;
-          c.broadcast(bytes_of(data), root);
-          for (int64_t i = 0; i < n; ++i) ASSERT_EQ(data[static_cast<size_t>(i)], i * ranks * (ranks + 1) / 2 + 1) << i;
-          ++arrived;
-          c.barrier();
-          EXPECT_EQ(arrived, ranks);
+          std::vector<std::vector<float>> in, out;
+          std::vector<float> whole;
+          for (const size_t size : sizes) {
+            std::vector<float> t(size);
+            for (float& v : t)
+              v = std::sin(static_cast<float>(whole.size() * 3 + static_cast<size_t>(g.rank()))), whole.push_back(v);
+            in.push_back(t);
+            out.push_back(std::vector<float>(size));
+          }
+          const auto before = in;
+          std::vector<InOut> list;
+          for (size_t i = 0; i < sizes.size(); ++i)
+            list.push_back({bytes_of(in[i]).data(), bytes_of(in_place ? in[i] : out[i]).data(),
+                            static_cast<int64_t>(4 * sizes[i])});
+          c.all_reduce(list, DType::f32);
+          c.all_reduce(bytes_of(whole), DType::f32);
+          std::vector<float> joined;
+          for (const auto& t : in_place ? in : out) joined.insert(joined.end(), t.begin(), t.end());
+          EXPECT_EQ(joined, whole) << ranks << " ranks";
+          if (!in_place) {
+            EXPECT_EQ(in, before);
+          }
         });
         for (const std::string& e : errors) EXPECT_EQ(e, "");
       }
 }
 
-// The bytes that the header promises.
-TEST(Collectives, BytesOnTheWire) {
-  for (const int ranks : {1, 2, 4, 5})
-    on_ranks(ranks, {}, [&](Group& g) {
-      std::vector<float> data(1000 * static_cast<size_t>(ranks));
-      Collectives c(g, 512);
-      c.all_reduce(bytes_of(data), DType::f32);
-      EXPECT_EQ(c.sent_bytes(), 2 * 4 * 1000 * (ranks - 1));
-    });
+// Scratch memory that is lent is enough, and none of it is written beyond.
+TEST(Collectives, LentScratch) {
+  for (const Flow& flow : {kFastFlow, kSlowFlow})
+    for (const int64_t size : {int64_t{1}, int64_t{1000}, int64_t{40'000}, 3 * kFastFlow.chunk})
+      on_ranks(3, {}, [&](Group& g) {
+        g.set_flow(flow);
+        const auto need = static_cast<size_t>(Collectives::scratch_for(4 * size, 4, 3));
+        EXPECT_LE(need, 8 * static_cast<size_t>(kFastFlow.chunk));
+        std::vector<std::byte> scratch(need + 64, std::byte{7});
+        Collectives c(g, std::span(scratch).first(need));
+        std::vector<float> a(static_cast<size_t>(size / 2), 1.0f), b(static_cast<size_t>(size - size / 2), 2.0f);
+        const InOut list[] = {{bytes_of(a).data(), bytes_of(a).data(), static_cast<int64_t>(4 * a.size())},
+                              {bytes_of(b).data(), bytes_of(b).data(), static_cast<int64_t>(4 * b.size())}};
+        c.all_reduce(list, DType::f32);
+        for (const float v : a) ASSERT_EQ(v, 3.0f);
+        for (const float v : b) ASSERT_EQ(v, 6.0f);
+        for (size_t i = need; i < scratch.size(); ++i) ASSERT_EQ(scratch[i], std::byte{7});
+      });
 }
 
 // Late messages, of any seed, change nothing.
@@ -205,51 +159,52 @@ TEST(Collectives, AFlippedBitIsFound) {
   }
 }
 
-TEST(Collectives, RanksThatDisagreeAreNamed) {
-  const auto errors = on_ranks(2, {}, [&](Group& g) {
-    std::vector<float> data(g.rank() == 0 ? 10u : 12u);
-    Collectives(g).all_reduce(bytes_of(data), DType::f32);
-  });
-  for (const std::string& e : errors)
-    EXPECT_NE(e.find("the ranks do not run the same program"), std::string::npos) << e;
-}
-
-TEST(Groups, AbortEndsWhoWaits) {
-  const auto errors = on_ranks(3, {}, [&](Group& g) {
-    if (g.rank() == 1) return g.abort("rank 1: the disk is full");
-    std::byte b{};
-    Message m = g.receive(1, 0, {&b, 1});
-    g.wait(m);
-  });
-  EXPECT_EQ(errors, (std::vector<std::string>{"rank 1: the disk is full", "", "rank 1: the disk is full"}));
-}
-
-TEST(Groups, EmptyMessagesArrive) {
-  const auto errors = on_ranks(2, {}, [&](Group& g) {
-    Message m = g.rank() == 0 ? g.send(1, 5, {}) : g.receive(0, 5, {});
-    g.wait(m);
-  });
-  EXPECT_EQ(errors, (std::vector<std::string>{"", ""}));
-}
-
-TEST(Groups, MessagesOfATagStayInOrder) {
-  on_ranks(2, {}, [&](Group& g) {
-    std::array<int, 8> numbers{};
-    std::array<Message, 8> messages;
-    if (g.rank() == 0) {
-      for (int i = 0; i < 8; ++i) {
-        numbers[static_cast<size_t>(i)] = 10 + i;
-        messages[static_cast<size_t>(i)] =
-            g.send(1, i % 2, std::as_bytes(std::span(&numbers[static_cast<size_t>(i)], 1)));
-      }
-    } else {
-      for (const int i : {1, 3, 0, 2, 4, 5, 6, 7})
-        messages[static_cast<size_t>(i)] =
-            g.receive(0, i % 2, std::as_writable_bytes(std::span(&numbers[static_cast<size_t>(i)], 1)));
+// What a rank sends is what costs say (base/traffic.h): the most that any of them does.
+TEST(Collectives, SendWhatTrafficSays) {
+  for (const int ranks : {1, 2, 3, 4, 6, 8})
+    for (const int64_t bytes : {4, 240, 8192, 9600}) {
+      std::vector<int64_t> sent(static_cast<size_t>(ranks));
+      on_ranks(ranks, {}, [&](Group& g) {
+        Collectives c(g);
+        std::vector<float> data(static_cast<size_t>(bytes / 4));
+        c.all_reduce(bytes_of(data), DType::f32);
+        sent[static_cast<size_t>(g.rank())] = c.sent_bytes();
+      });
+      EXPECT_EQ(static_cast<double>(*std::ranges::max_element(sent)), sum_traffic(bytes, ranks).bytes)
+          << bytes << " bytes on " << ranks << " ranks";
     }
-    for (Message& m : messages) g.wait(m);
-    for (int i = 0; i < 8; ++i) EXPECT_EQ(numbers[static_cast<size_t>(i)], 10 + i);
-  });
+}
+
+std::vector<LinkRates> links_of(int ranks, const ThreadOptions& options = {}) {
+  std::vector<LinkRates> out(static_cast<size_t>(ranks));
+  const auto errors = on_ranks(ranks, options, [&](Group& g) { out[static_cast<size_t>(g.rank())] = measure_link(g); });
+  for (const std::string& e : errors) EXPECT_EQ(e, "");
+  return out;
+}
+
+TEST(Collectives, AMeasuredLinkIsTheSameOnAllRanks) {
+  for (const int ranks : {1, 2, 3, 8}) {
+    const Stopwatch start;
+    const std::vector<LinkRates> rates = links_of(ranks);
+    RecordProperty(fmt::format("{}_ranks_us", ranks), static_cast<int>(1e6 * start.seconds()));
+    for (const LinkRates& r : rates) {
+      EXPECT_EQ(r.latency, rates[0].latency);
+      EXPECT_EQ(r.bandwidth, rates[0].bandwidth);
+      EXPECT_EQ(r.latency > 0, ranks > 1);
+      EXPECT_EQ(r.bandwidth > 0, ranks > 1);
+    }
+    RecordProperty(fmt::format("{}_ranks_ns", ranks), static_cast<int>(1e9 * rates[0].latency));
+    RecordProperty(fmt::format("{}_ranks_MB_per_s", ranks), static_cast<int>(1e-6 * rates[0].bandwidth));
+  }
+}
+
+// Every message comes up to 2 ms late.
+TEST(Collectives, ASlowLinkIsMeasuredAsSlow) {
+  ThreadOptions late;
+  late.faults = {.seed = 3, .delay = 1, .longest = 2e-3};
+  const LinkRates slow = links_of(3, late)[0];
+  EXPECT_GT(slow.latency, 2e-4);
+  EXPECT_GT(slow.bandwidth, 0);
 }
 
 }  // namespace

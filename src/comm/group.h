@@ -14,10 +14,24 @@
 
 namespace lathe::comm {
 
+class Position;
+
 struct Message {      // One that was started; of the group that gave it.
   int32_t at = -1;    // for the group; -1: it is done
   int32_t peer = -1;  // the other rank
 };
+
+// How collectives send long buffers: in chunks, several of which are under way in each direction. All ranks do alike.
+struct Flow {
+  int64_t chunk = int64_t{256} << 10;  // bytes of a message
+  int ahead = 4;                       // messages, at most Group::kInFlight
+};
+// Through the memory of one host, and over networks that are nearly as fast: few long messages.
+inline constexpr Flow kFastFlow{};
+// Over slow links: messages that MPI libraries send without asking before (Open MPI up to 64 KiB over TCP, with their
+// headers). Its question would wait behind all that is on its way, and so would the answer: over 1 Gbit/s long
+// messages use 75 % of the link, and these 95 %.
+inline constexpr Flow kSlowFlow{int64_t{60} << 10, 16};
 
 class Group {  // See the top of the file.
  public:
@@ -36,8 +50,20 @@ class Group {  // See the top of the file.
   // Ends every rank: from now on each call of any of them throws a CommError with this text.
   virtual void abort(const std::string& why) = 0;
 
+  // Of this rank, set by collectives around their messages (position.h); it outlives the group. Null: nobody asks.
+  Position* position() const { return position_; }
+  void set_position(Position* p) { position_ = p; }  // before the first collective
+
+  // How collectives send from now on; all ranks set the same. measure_link.h finds it.
+  const Flow& flow() const { return flow_; }
+  void set_flow(const Flow& f) { flow_ = f; }  // see flow()
+
   static constexpr int kInFlight = 16;  // see send()
   static constexpr int kTags = 8;       // tags are below
+
+ private:
+  Position* position_ = nullptr;
+  Flow flow_ = kFastFlow;
 };
 
 }  // namespace lathe::comm

@@ -10,23 +10,14 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "comm/checksum.h"
 
 namespace lathe::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-uint64_t checksum(std::span<const std::byte> bytes) {
-  uint64_t h = bytes.size();
-  const auto mix = [&](uint64_t word) { h = (h ^ word) * 0x9E3779B97F4A7C15ull, h ^= h >> 29; };
-  size_t i = 0;
-  for (uint64_t word; i + sizeof word <= bytes.size(); i += sizeof word) {
-    std::memcpy(&word, bytes.data() + i, sizeof word);
-    mix(word);
-  }
-  for (; i < bytes.size(); ++i) mix(std::to_integer<uint64_t>(bytes[i]));
-  return h;
-}
+constexpr double kLook = 0.5;  // seconds of a wait, after which it looks at the clock
 
 // One end of a message that was started.
 struct Post {
@@ -52,8 +43,9 @@ struct Channel {
   std::array<uint64_t, Group::kTags> sent{}, asked{};  // by tag
 };
 
-struct World {
-  World(int ranks, const ThreadOptions& o) : size(ranks), options(o), channels(static_cast<size_t>(ranks * ranks)) {}
+struct ThreadWorld {
+  ThreadWorld(int ranks, const ThreadOptions& o)
+      : size(ranks), options(o), channels(static_cast<size_t>(ranks * ranks)) {}
 
   Channel& channel(int from, int to) { return channels[static_cast<size_t>(from * size + to)]; }
 
@@ -84,7 +76,7 @@ struct World {
 
 class ThreadGroup final : public Group {
  public:
-  ThreadGroup(std::shared_ptr<World> world, int rank) : world_(std::move(world)), rank_(rank) {}
+  ThreadGroup(std::shared_ptr<ThreadWorld> world, int rank) : world_(std::move(world)), rank_(rank) {}
 
   int rank() const override { return rank_; }
   int size() const override { return world_->size; }
@@ -136,7 +128,18 @@ class ThreadGroup final : public Group {
       return e.post.state == Post::State::done || (world_->aborted && e.post.state != Post::State::moving);
     };
     const double timeout = world_->options.timeout;
-    if (!e.channel.changed.wait_for(lock, std::chrono::duration<double>(timeout), is_over)) {
+    // Time in which this process was stopped does not count: a suspended job goes on.
+    double waited = 0;
+    const auto wait_a_while = [&] {
+      const double most = std::min(timeout - waited, kLook);
+      const Clock::time_point begin = Clock::now();
+      if (e.channel.changed.wait_for(lock, std::chrono::duration<double>(most), is_over)) return true;
+      waited += std::min(std::chrono::duration<double>(Clock::now() - begin).count(), 2 * kLook);
+      return false;
+    };
+    bool over = false;
+    while (!over && waited < timeout) over = wait_a_while();
+    if (!over) {
       const std::string text = fmt::format(
           "rank {} waited {} s to {} {} bytes {} rank {} (tag {}); is that rank alive, and does it take part?", rank_,
           timeout, e.post.sends ? "send" : "receive", e.post.bytes, e.post.sends ? "to" : "from", m.peer, e.post.tag);
@@ -253,7 +256,7 @@ class ThreadGroup final : public Group {
     return "";
   }
 
-  const std::shared_ptr<World> world_;
+  const std::shared_ptr<ThreadWorld> world_;
   const int rank_;
   int64_t sent_ = 0;
 };
@@ -262,7 +265,7 @@ class ThreadGroup final : public Group {
 
 std::vector<std::unique_ptr<Group>> thread_groups(int ranks, const ThreadOptions& options) {
   LATHE_USER_CHECK(ranks >= 1 && ranks <= 1024, "ranks: expected 1 to 1024, got {}", ranks);
-  const auto world = std::make_shared<World>(ranks, options);
+  const auto world = std::make_shared<ThreadWorld>(ranks, options);
   std::vector<std::unique_ptr<Group>> out;
   for (int r = 0; r < ranks; ++r) out.push_back(std::make_unique<ThreadGroup>(world, r));
   return out;

@@ -25,7 +25,7 @@ struct Faults {            // Chances of a message, and of one rank.
 struct ThreadOptions {     // How ranks in threads are made.
   double timeout = 120;    // seconds that a rank waits for a message
   bool checksums = false;  // messages are compared with what was sent
-  Faults faults;           // for tests
+  Faults faults = {};      // for tests
 };
 
 // What a rank that dies by Faults::dying throws: it is gone, nobody is told.

@@ -1,0 +1,32 @@
+# lathe_mpi_headers(out family header text): the first folder whose `header` has a line with `text`, which tells the families
+# of MPI libraries apart; empty where there is none. Looks into LATHE_MPI_INCLUDE, what pkg-config and the environment's
+# modules name, and where Debian, Fedora and builds from source put them.
+function(lathe_mpi_headers out family header text)
+  set(folders ${LATHE_MPI_INCLUDE})
+  find_program(LATHE_PKG_CONFIG pkg-config)
+  if(LATHE_PKG_CONFIG)
+    foreach(package ompi-c mpich)
+      execute_process(COMMAND ${LATHE_PKG_CONFIG} --variable=includedir ${package} OUTPUT_VARIABLE folder ERROR_QUIET
+                      OUTPUT_STRIP_TRAILING_WHITESPACE)
+      list(APPEND folders ${folder})
+    endforeach()
+  endif()
+  foreach(variable MPI_HOME MPI_ROOT I_MPI_ROOT MPICH_DIR)
+    if(DEFINED ENV{${variable}})
+      list(APPEND folders $ENV{${variable}}/include)
+    endif()
+  endforeach()
+  set(arch ${CMAKE_LIBRARY_ARCHITECTURE})
+  list(APPEND folders /usr/lib/${arch}/openmpi/include /usr/include/${arch}/openmpi /usr/include/${arch}/mpich
+       /usr/include/openmpi-${CMAKE_SYSTEM_PROCESSOR} /usr/include/mpich-${CMAKE_SYSTEM_PROCESSOR} /usr/local/include /usr/include)
+  foreach(folder IN LISTS folders)
+    if(EXISTS ${folder}/${header})
+      file(STRINGS ${folder}/${header} lines REGEX "${text}" LIMIT_COUNT 1)
+      if(lines)
+        set(${out} ${folder} PARENT_SCOPE)
+        return()
+      endif()
+    endif()
+  endforeach()
+  set(${out} "" PARENT_SCOPE)
+endfunction()
