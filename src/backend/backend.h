@@ -72,6 +72,9 @@ struct Candidate {                      // One way to compute an op: what a row 
   // Where it runs, beside what other lanes run. On another lane than compute all its work goes to the Stream of run(),
   // and on devices that work at once run() is called by a thread of its own.
   Lane lane = Lane::compute;
+  // Bytes of scratch memory beside the arena that all launches of a device share (Device::allocate_communication);
+  // null: none.
+  int64_t (*communication)(const Site&) = nullptr;
 };
 
 class KernelTable {  // The kernels of a backend, by op.
@@ -124,6 +127,13 @@ struct DeviceCounters {
   int64_t blocking = 0;     // into the driver, that return when the device has done something
   int64_t pauses = 0;       // of the host, by its own clock: it has given so much work that there is no room for more
   int64_t allocations = 0;  // of memory, and of all else that a driver is asked to make: queues, kernels, recordings
+
+  void add(const DeviceCounters& now, const DeviceCounters& before) {  // what was counted in between
+    launches += now.launches - before.launches;
+    blocking += now.blocking - before.blocking;
+    pauses += now.pauses - before.pauses;
+    allocations += now.allocations - before.allocations;
+  }
 };
 
 class Device {  // An opened device with its arena and its queues.
@@ -143,6 +153,11 @@ class Device {  // An opened device with its arena and its queues.
   virtual std::unique_ptr<Event> make_event() = 0;  // an event of this device's queues
   // Host memory that copy_in reads fast (pinned where that exists); owned by the device.
   virtual std::byte* allocate_staging(int64_t bytes) = 0;
+  // Scratch memory that kernels share which talk to other ranks, once and before they run; see
+  // Candidate::communication.
+  virtual void allocate_communication(int64_t /*bytes*/) {
+    throw DeviceError(target().name + " has no memory for communication");
+  }
   // Calls `body`, which only launches kernels and copies, and keeps its work instead of doing it. It is given the
   // compute lane; other lanes first wait for an event that it recorded there, and the compute lane waits for all their
   // work. Null where the device cannot record; then `body` was not called.

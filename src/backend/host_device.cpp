@@ -30,13 +30,18 @@ void HostStream::copy(const Buffer& dst, const Buffer& src) {
 HostDevice::HostDevice(Target target, int threads, comm::Group* group)
     : target_(std::move(target)), pool_(threads > 0 ? threads : available_threads()) {
   target_.threads = pool_.threads();
-  if (group) collectives_.emplace(*group);
+  if (group) collectives_.emplace(*group, std::span<std::byte>());  // until allocate_communication()
 }
 
 comm::Collectives& HostDevice::collectives(int64_t ranks) {
   LATHE_USER_CHECK(collectives_ && collectives_->size() == ranks,
                    "the step is for {} ranks; the device was opened with {}", ranks,
                    collectives_ ? fmt::format("a group of {}", collectives_->size()) : "no group");
+  return *collectives_;
+}
+
+comm::Collectives& HostDevice::collectives() {
+  LATHE_USER_CHECK(collectives_, "the device was opened without a group of ranks");
   return *collectives_;
 }
 
@@ -72,6 +77,11 @@ void HostDevice::allocate(std::span<const int64_t> segment_bytes) {
 std::byte* HostDevice::allocate_staging(int64_t bytes) {
   staging_.push_back(make(bytes));
   return staging_.back().data;
+}
+
+void HostDevice::allocate_communication(int64_t bytes) {
+  std::byte* const memory = allocate_staging(bytes);
+  if (collectives_) collectives_->lend({memory, static_cast<size_t>(bytes)});
 }
 
 std::byte* HostDevice::address(const Buffer& b) const {

@@ -43,9 +43,11 @@ class HostDevice : public Device {
   bool works_at_once() const override { return true; }
   std::unique_ptr<Event> make_event() override { return std::make_unique<Event>(); }
   std::byte* allocate_staging(int64_t bytes) override;
+  void allocate_communication(int64_t bytes) override;
 
   ThreadPool& pool() { return pool_; }
   comm::Collectives& collectives(int64_t ranks);  // of so many ranks; UserError where the device has no such group
+  comm::Collectives& collectives();               // of all ranks of the group
   // Stable from allocate() on. InternalError when the buffer does not lie within the arena.
   std::byte* address(const Buffer&) const;
 

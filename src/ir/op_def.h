@@ -71,7 +71,8 @@ enum Trait : unsigned {    // What passes may assume of an op; a set of bits.
   // Has an effect outside of the graph: never merged, dropped, computed again or moved across another ordered node. The
   // order is that of the nodes in the graph.
   kOrdered = 1u << 5,
-  kExact = 1u << 6,  // no rounding: what comes out is the same on every device
+  kExact = 1u << 6,    // no rounding: what comes out is the same on every device
+  kInPlace = 1u << 7,  // result i may lie in the place of input i, whose type it has
 };
 
 struct OpInfo {           // What an op says of itself.
@@ -85,6 +86,8 @@ struct Cost {                // Work of a node, for plans and reports.
   double flops = 0;          // arithmetic operations
   double bytes_read = 0;     // from memory, at least
   double bytes_written = 0;  // to memory, at least
+  double bytes_sent = 0;     // to other ranks, by each of them
+  double turns = 0;          // messages that wait for each other
 };
 
 // A tensor of the reference interpreter: every dtype is held in f64, dense, row-major.

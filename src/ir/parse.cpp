@@ -100,6 +100,11 @@ class Parser {
       if (!value) fail(fmt::format("{}: expected a list of whole numbers", name));
       return *value;
     };
+    const auto integer = [&] {
+      const int64_t* value = std::get_if<int64_t>(&attr);
+      if (!value) fail(fmt::format("{}: expected a whole number", name));
+      return *value;
+    };
     if (is("init")) {
       const std::string& kind = text();
       s.init.kind = kind == "uniform"  ? Init::Kind::uniform
@@ -134,6 +139,12 @@ class Parser {
       s.saved_as = text();
     } else if (is("owner")) {
       s.owner = text();
+    } else if (is("split")) {
+      s.part.axis = integer();
+    } else if (is("whole")) {
+      s.part.whole = list();
+    } else if (is("first")) {
+      s.part.first = integer();
     } else {
       fail(fmt::format("unknown attribute `{}` of a state", name));
     }

@@ -113,6 +113,9 @@ std::string state_row(const StateSpec& s) {
   add("saved_in", std::string(to_string(s.saved_in)), std::string(to_string(plain.saved_in)));
   add("saved_as", s.saved_as, plain.saved_as);
   add("owner", s.owner, plain.owner);
+  add("split", s.part.axis, plain.part.axis);
+  add("whole", s.part.whole, plain.part.whole);
+  add("first", s.part.first, plain.part.first);
   std::string row = fmt::format("state {} {} {}", to_string(s.type), to_string(s.kind), quoted(s.name));
   if (!attrs.empty()) row += " " + to_string(attrs);
   return row;

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/part.h"
 #include "base/shape.h"
 #include "ir/graph.h"
 
@@ -41,6 +42,17 @@ enum class StateFile {  // Which file of a checkpoint holds a tensor.
 };
 std::string_view to_string(StateFile);  // "none", "model", ...
 
+// How a tensor lies on ranks that have a part of it each. A set of one rank has the part in the row's type, a set that
+// is yet to be divided the whole.
+struct StatePart {
+  int64_t axis = -1;                               // along which its elements are divided; -1: every rank has the whole
+  Ints whole = {};                                 // shape of all parts together; empty: it is not divided yet
+  int64_t first = 0;                               // of the axis: where the part begins
+  bool is_split() const { return axis >= 0; }      // now, or by `partition`
+  bool is_part() const { return !whole.empty(); }  // the row's type is that of a part
+  friend bool operator==(const StatePart&, const StatePart&) = default;
+};
+
 struct StateSpec {                        // A tensor that lives from step to step.
   std::string name;                       // unique; PyTorch's where it has one
   TensorType type;                        // in memory
@@ -53,7 +65,11 @@ struct StateSpec {                        // A tensor that lives from step to st
   StateFile saved_in = StateFile::model;  // where it is saved
   std::string saved_as = {};              // name in that file; empty: `name`
   std::string owner = {};                 // who alone may write it: an optimizer, with what makes it another one
-  const std::string& file_name() const { return saved_as.empty() ? name : saved_as; }  // name in its file
+  StatePart part = {};                    // of ranks that have a part of it each
+  // Of all parts together.
+  TensorType whole_type() const { return {type.dtype, part.is_part() ? Shape(part.whole) : type.shape}; }
+  Part own() const { return {part.first, part.first + type.shape[static_cast<int>(part.axis)]}; }  // of the split axis
+  const std::string& file_name() const { return saved_as.empty() ? name : saved_as; }              // name in its file
   friend bool operator==(const StateSpec&, const StateSpec&) = default;
 };
 

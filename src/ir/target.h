@@ -11,6 +11,13 @@
 
 namespace lathe {
 
+// Between ranks; the same on all of them, for buckets follow from it. A run measures its own (comm/measure_link.h); the
+// defaults are for plans without one: processes of one busy host.
+struct Link {
+  double latency = 12e-6;  // seconds of a message beside those of its bytes
+  double bandwidth = 3e9;  // bytes per second that a rank sends
+};
+
 struct Target {                         // A device as passes and plan see it.
   std::string name = "ref";             // of the backend, or of the device spec
   std::vector<std::string> native_ops;  // ops with at least one kernel, sorted; `expand` opens other composites
@@ -32,6 +39,7 @@ struct Target {                         // A device as passes and plan see it.
   int64_t gradient_epilogues = 0;
   double peak_flops = 0;      // of a device spec, in f32; 0: unknown, and so it is of every device that was opened
   double peak_bandwidth = 0;  // the same, in bytes per second
+  Link link;                  // between ranks, each of which has such a device
 
   bool is_native(std::string_view op) const;  // whether the op is in native_ops
 };

@@ -37,13 +37,29 @@ std::string layout_problem(const StateSpec& s) {
     return f.view.empty() && f.shape.empty()
                ? ""
                : fmt::format("view {} and shape {} without perm", list(f.view), list(f.shape));
-  const int64_t numel = s.type.numel();
-  if (!has_elements(f.view, numel))
-    return fmt::format("view {} does not have the elements of {}", list(f.view), to_string(s.type));
-  if (!has_elements(f.shape, numel))
-    return fmt::format("shape {} does not have the elements of {}", list(f.shape), to_string(s.type));
+  const TensorType whole = s.whole_type();
+  if (!has_elements(f.view, whole.numel()))
+    return fmt::format("view {} does not have the elements of {}", list(f.view), to_string(whole));
+  if (!has_elements(f.shape, whole.numel()))
+    return fmt::format("shape {} does not have the elements of {}", list(f.shape), to_string(whole));
   if (!is_permutation(f.perm, f.view.size()))
     return fmt::format("perm {} is no order of the {} axes of view {}", list(f.perm), f.view.size(), list(f.view));
+  return "";
+}
+
+// The same of the part that a rank has.
+std::string part_problem(const StateSpec& s) {
+  const StatePart& p = s.part;
+  const Shape& own = s.type.shape;
+  if (!p.is_split()) return p.is_part() || p.first != 0 || p.axis != -1 ? "a part of it without the axis" : "";
+  if (p.axis >= own.ndim()) return fmt::format("split along axis {} of {}", p.axis, to_string(s.type));
+  if (!p.is_part()) return p.first != 0 ? fmt::format("begins at {} of the whole", p.first) : "";
+  const auto axis = static_cast<int>(p.axis);
+  Ints expected = own.to_ints();
+  if (p.whole.size() == expected.size()) expected[static_cast<size_t>(axis)] = p.whole[static_cast<size_t>(axis)];
+  if (p.whole != expected || p.first < 0 || own[axis] > expected[static_cast<size_t>(axis)] - p.first)
+    return fmt::format("{} is no part of [{}] along axis {} from {} on", to_string(s.type), fmt::join(p.whole, ", "),
+                       axis, p.first);
   return "";
 }
 
@@ -65,8 +81,9 @@ std::string relation_problem(const StateSpec& s, const StateTable& table) {
     const StateSpec* other = table.find(s.like);
     if (!other) return fmt::format("like \"{}\", which is not in the table", s.like);
     if (!other->like.empty()) return fmt::format("like \"{}\", which is itself a copy", s.like);
-    if (other->type != s.type)
-      return fmt::format("{} like \"{}\", which is {}", to_string(s.type), s.like, to_string(other->type));
+    if (other->whole_type() != s.whole_type())
+      return fmt::format("{} like \"{}\", which is {}", to_string(s.whole_type()), s.like,
+                         to_string(other->whole_type()));
   }
   if (s.of.empty()) return "";
   const StateSpec* owner = table.find(s.of);
@@ -90,7 +107,8 @@ void verify(const StepSet& set, Level level, std::string_view after, MadeBy made
     if (!is_state(s.kind)) fail(fmt::format("state \"{}\" is of kind {}", s.name, to_string(s.kind)));
   std::map<std::pair<StateFile, std::string_view>, std::string_view> saved;
   for (const StateSpec& s : set.state) {
-    for (const std::string& problem : {layout_problem(s), init_problem(s), relation_problem(s, set.state)})
+    for (const std::string& problem :
+         {part_problem(s), layout_problem(s), init_problem(s), relation_problem(s, set.state)})
       if (!problem.empty()) fail(fmt::format("state \"{}\": {}", s.name, problem));
     if (s.saved_in == StateFile::none) continue;
     const auto [other, is_new] = saved.emplace(std::pair(s.saved_in, std::string_view(s.file_name())), s.name);

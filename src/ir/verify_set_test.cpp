@@ -76,6 +76,18 @@ TEST(VerifySet, RulesOfRows) {
   ASSERT_EQ(error_of(small_set()), "none");
   const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
   const RowViolation violations[] = {
+      {"count", [](StateSpec& s) { s.part.axis = 0; }, "split along axis 0 of i32[]"},
+      {"w", [](StateSpec& s) { s.part.first = 1; }, "a part of it without the axis"},
+      {"w",
+       [](StateSpec& s) {
+         s.part = {0, {4, 4}, 0};
+       },
+       "is no part of [4, 4] along axis 0 from 0 on"},
+      {"w",
+       [](StateSpec& s) {
+         s.part = {1, {2, 6}, 4};
+       },
+       "is no part of [2, 6] along axis 1 from 4 on"},
       {"w",
        [](StateSpec& s) {
          s.file.perm = {1, 1};

@@ -62,6 +62,72 @@ TEST(Collective, ReduceScatter) {
   }
 }
 
+// Several tensors in one go: each its own sum, and the gradients likewise.
+TEST(Collective, AllReduceOfSeveral) {
+  std::vector<Graph> graphs;
+  std::vector<Tensors> inputs;
+  for (int r = 0; r < 3; ++r) {
+    Builder b("g");
+    const Value x = b.input({kF, {2, 2}}, InputKind::batch, "x"), y = b.input({kF, {}}, InputKind::batch, "y");
+    const Values in{x, y}, sums = all_reduce(in, 3), dy{x * 2.0, Value()};
+    for (const Value& s : sums) b.output(s, OutputKind::result, fmt::format("s{}", s.id()));
+    const Vjp v{b, in, sums, dy};
+    const AllReduceParams p{3};
+    for (const Value& d : all_reduce_op.vjp(v, &p)) b.output(d, OutputKind::result, fmt::format("d{}", d.id()));
+    graphs.push_back(b.finish());
+    const double at = r + 1;
+    inputs.push_back({{{kF, {2, 2}}, {at, 2 * at, 3 * at, 4 * at}}, {{kF, {}}, {100 * at}}});
+  }
+  const Graph* const all[] = {&graphs[0], &graphs[1], &graphs[2]};
+  for (const Tensors& rank : interpret_ranks(all, inputs, Precision::exact)) {
+    EXPECT_EQ(rank[0].data, (std::vector<double>{6, 12, 18, 24}));
+    EXPECT_EQ(rank[1].data, (std::vector<double>{600}));
+    EXPECT_EQ(rank[2].data, (std::vector<double>{12, 24, 36, 48}));
+    EXPECT_EQ(rank[3].data, (std::vector<double>{0}));  // nothing flows back
+  }
+}
+
+TEST(Collective, CostsAreThoseOfRings) {
+  const Types one{{kF, {10000}}}, two{{kF, {6000}}, {kF, {4000}}};
+  const AllReduceParams p{4};
+  for (const Types& t : {one, two}) {
+    const Cost c = all_reduce_op.cost(t, t, &p);
+    EXPECT_EQ(c.bytes_sent, 60000);
+    EXPECT_EQ(c.turns, 6);
+    EXPECT_EQ(c.flops, 7500);
+  }
+  const ShardParams s{4, 0, 10000, 10000};
+  const Cost gather = all_gather_op.cost(Types{{kF, {2500}}}, one, &s);
+  EXPECT_EQ(gather.bytes_sent, 30000);
+  EXPECT_EQ(gather.turns, 3);
+}
+
+// What is small is exchanged whole, by doubling: all of it, as it is, in few turns.
+TEST(Collective, SmallSumsAreDoubled) {
+  struct Case {
+    int64_t ranks;
+    double turns, times;  // that the buffer is sent
+  };
+  for (const Case& c : {Case{1, 0, 0}, {2, 1, 1}, {3, 3, 2}, {4, 2, 2}, {7, 4, 3}, {1024, 10, 10}}) {
+    const AllReduceParams p{c.ranks};
+    for (const Types& t : {Types{{kF, {2048}}}, Types{{kF, {1000}}, {kF, {1048}}}}) {
+      const Cost cost = all_reduce_op.cost(t, t, &p);
+      EXPECT_EQ(cost.turns, c.turns) << c.ranks;
+      EXPECT_EQ(cost.bytes_sent, 8192 * c.times) << c.ranks;
+      EXPECT_EQ(cost.flops, 2048 * c.times) << c.ranks;
+    }
+  }
+  const AllReduceParams p{1024};
+  const Types more{{kF, {2049}}};
+  EXPECT_EQ(all_reduce_op.cost(more, more, &p).turns, 2046);
+}
+
+TEST(Collective, TensorsOfOneTypeOnly) {
+  const AllReduceParams p{2};
+  EXPECT_THROW(all_reduce_op.infer(Types{{kF, {2}}, {DType::i32, {2}}}, &p), UserError);
+  EXPECT_THROW(all_reduce_op.infer(Types{{DType::b8, {2}}}, &p), UserError);
+}
+
 std::string error_of(const Graph& a, const Graph& b) {
   const auto inputs = [](const Graph& g) {
     Tensors out;

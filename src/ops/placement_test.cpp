@@ -17,12 +17,9 @@ using Tensors = std::vector<HostTensor>;
 // f(index in the whole) for each element of the part, in order.
 template <class F>
 void for_each_element(const Shape& whole, int axis, const Part& part, F&& f) {
-  int64_t outer = 1, inner = 1;
-  for (int i = 0; i < whole.ndim(); ++i)
-    if (i != axis) (i < axis ? outer : inner) *= whole[i];
-  for (int64_t o = 0; o < outer; ++o)
-    for (int64_t k = part.first; k < part.last; ++k)
-      for (int64_t i = 0; i < inner; ++i) f((o * whole[axis] + k) * inner + i);
+  for_each_run(whole, axis, part, [&](int64_t from, int64_t, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) f(from + i);
+  });
 }
 
 class RowCheck {
@@ -30,14 +27,14 @@ class RowCheck {
   RowCheck(const OpDef& op, const Sample& s, const PlacementRow& row, int ranks)
       : op_(op), sample_(s), row_(row), ranks_(ranks), inputs_(sample_inputs(s, 5)) {
     whole_ = interpret(sample_graph(op, s), inputs_, Precision::exact);
-    // As many samples as all axes that are split have a multiple of.
+    // As many units as all axes that are split have a multiple of.
     for (size_t i = 0; i < inputs_.size(); ++i) take_axis(inputs_[i].type, row.in[i]);
     for (size_t i = 0; i < whole_.size(); ++i) take_axis(whole_[i].type, row.out[i]);
   }
 
   // Whether there was anything to compare.
   bool run() const {
-    if (splits_ && samples_ == 0) return false;
+    if (splits_ && units_ == 0) return false;
     Tensors together;
     for (const HostTensor& t : whole_) together.push_back({t.type, std::vector<double>(t.data.size(), 0.0)});
     for (int rank = 0; rank < ranks_; ++rank) {
@@ -52,14 +49,10 @@ class RowCheck {
  private:
   void take_axis(const TensorType& t, Placement p) {
     if (!p.is_split()) return;
-    samples_ = splits_ ? std::gcd(samples_, t.shape[p.axis]) : t.shape[p.axis];
+    units_ = splits_ ? std::gcd(units_, t.shape[p.axis]) : t.shape[p.axis];
     splits_ = true;
   }
-  Part part(const TensorType& t, Placement p, int rank) const {
-    const int64_t each = t.shape[p.axis] / samples_;
-    const Part own = part_of(samples_, ranks_, rank);
-    return {own.first * each, own.last * each};
-  }
+  Part part(const TensorType& t, Placement p, int rank) const { return part_on(t.shape[p.axis], units_, ranks_, rank); }
   TensorType local(const TensorType& t, Placement p, int rank) const {
     return p.is_split() ? TensorType{t.dtype, t.shape.with_dim(p.axis, part(t, p, rank).size())} : t;
   }
@@ -117,7 +110,7 @@ class RowCheck {
   const PlacementRow& row_;
   const int ranks_;
   Tensors inputs_, whole_;
-  int64_t samples_ = 0;
+  int64_t units_ = 0;
   bool splits_ = false;
 };
 

@@ -57,6 +57,7 @@
 #include "ops/take.h"
 #include "ops/tile.h"
 #include "ops/transpose.h"
+#include "ops/tree_sum.h"
 #include "ops/triplet_loss.h"
 #include "ops/variance.h"
 
@@ -183,6 +184,7 @@ std::vector<const OpDef*> all_ops() {
       &tile_op,
       &top_k_op,
       &transpose_op,
+      &tree_sum_op,
       &triplet_loss_op,
       &variance_op,
   };

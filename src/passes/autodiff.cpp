@@ -70,7 +70,7 @@ Values differentiate(Builder& b, Value loss, const Values& wrt, const std::vecto
       any = any || dy.back().valid();
     }
     if (!any) continue;
-    const InPlaceOf place(b, n, "grad:");
+    const InPlaceOf place(b, n, kBackwardOrigin);
     const Values dx = op.vjp(Vjp{b, x, y, dy}, params.get());
     LATHE_USER_CHECK(dx.size() == x.size(), "vjp of {}: expected {} cotangents, one per input, got {}", op.name(),
                      x.size(), dx.size());

@@ -10,4 +10,6 @@ namespace lathe {
 
 Graph autodiff(Graph, const PassContext&);
 
+inline constexpr std::string_view kBackwardOrigin = "grad:";  // before the origin of each node that autodiff adds
+
 }  // namespace lathe

@@ -20,6 +20,7 @@
 #include "ops/matmul.h"
 #include "ops/reduce.h"
 #include "ops/transpose.h"
+#include "passes/partition/shard_state.h"
 #include "passes/precision.h"
 #include "passes/techniques/table.h"
 #include "passes/test_util.h"
@@ -131,7 +132,7 @@ StepSet trained_layer() {
   return s;
 }
 
-// Whether it is a technique; its options are set so that it has work to do.
+// Whether it is about the state table; its options are set so that it has work to do.
 bool turn_on(const std::string& name, PassOptions& o) {
   if (name == "sam")
     o.set(SamOptions{0.05});
@@ -151,6 +152,8 @@ bool turn_on(const std::string& name, PassOptions& o) {
     o.set(AverageOptions{0.9});
   else if (name == "precision")
     return o.set(PrecisionOptions{"bf16"}), false;
+  else if (name == "shard_state")
+    o.set(ShardOptions{1, 1});
   else
     return name == "gate";
   return true;
@@ -166,7 +169,7 @@ TEST_P(Golden, TextIsCurrent) {
   PassContext context{primitive_target()};
   context.options.set(GateOptions{.update = "after_all"});
   const bool technique = turn_on(name, context.options);
-  if (name == "partition") context.mesh = {2, 0};
+  if (name == "shard_state" || name == "partition" || name == "vote" || name == "bucket") context.mesh = {2, 0};
   // The graph as the passes before this one leave it.
   std::string before, after;
   PipelineOptions options;

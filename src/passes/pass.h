@@ -27,6 +27,7 @@ enum Touches : unsigned {    // What a pass may change beside nodes; a set of bi
   kTouchesState = 1u << 0,   // rows of the state table, and their inputs and outputs
   kTouchesPorts = 1u << 1,   // batch and step inputs, metrics and results
   kTouchesGraphs = 1u << 2,  // the number and the names of the graphs
+  kTouchesOrder = 1u << 3,   // which ordered nodes there are, and their order: in the same way on all ranks
 };
 
 enum class Promise {  // What a pass says of the numbers that a run computes.

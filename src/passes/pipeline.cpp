@@ -5,6 +5,7 @@
 #include "base/did_you_mean.h"
 #include "base/stopwatch.h"
 #include "passes/autodiff.h"
+#include "passes/bucket.h"
 #include "passes/canonicalize.h"
 #include "passes/cse.h"
 #include "passes/dce.h"
@@ -12,7 +13,10 @@
 #include "passes/fold.h"
 #include "passes/fuse/fuse.h"
 #include "passes/layout.h"
+#include "passes/partition/blocks.h"
 #include "passes/partition/partition.h"
+#include "passes/partition/shard_state.h"
+#include "passes/partition/vote.h"
 #include "passes/pass.h"
 #include "passes/pass_checks.h"
 #include "passes/precision.h"
@@ -30,8 +34,15 @@ constexpr PassEntry kLowering[] = {
     {"autodiff", each_graph<autodiff>, Level::tensor, true},
     // Composites have vjps of their own, cheaper than those of their expansions.
     {"expand", each_graph<expand>, Level::tensor, true},
+    // Techniques have added their state.
+    {"shard_state", shard_state, Level::tensor, false, kTouchesState, Promise::preserves, kOptions<ShardOptions>},
     // Forward and backward alike, while each op stands for itself.
-    {"partition", partition, Level::tensor, true, kTouchesPorts},
+    {"partition", partition, Level::tensor, true, kTouchesState | kTouchesPorts, Promise::preserves,
+     kOptions<SameBitsOptions>},
+    // The last of the step's collectives.
+    {"vote", vote, Level::tensor, true, kTouchesPorts},
+    // Graphs of ranks have the same nodes in the same order as yet: later passes look at sizes.
+    {"bucket", bucket, Level::tensor, false, kTouchesOrder, Promise::preserves, kOptions<BucketOptions>},
     // The cotangent 1 and the zeros of absent cotangents meet their readers.
     {"fold", each_graph<fold>, Level::tensor},
     {"layout", each_graph<layout>, Level::tensor},

@@ -51,26 +51,30 @@ MemoryClass class_of(InputKind k) {
 // The rule stands at MemoryReport.
 std::vector<bool> find_gradients(const Graph& g, const StorageFacts& facts) {
   std::vector<bool> gradient(g.types.size(), false), written(g.types.size(), false);
-  std::vector<bool> is_param(g.types.size(), false);
-  for (const Input& in : g.inputs) is_param[static_cast<size_t>(in.value)] = in.kind == InputKind::param;
+  std::vector<bool> is_trained(g.types.size(), false);
+  for (const Input& in : g.inputs)
+    is_trained[static_cast<size_t>(in.value)] = in.kind == InputKind::param || in.kind == InputKind::optimizer;
   std::set<Ints> shapes;
   for (const Output& o : g.outputs) {
     if (o.updates < 0) continue;
     written[static_cast<size_t>(facts.root[static_cast<size_t>(o.value)])] = true;
-    if (is_param[static_cast<size_t>(o.updates)]) shapes.insert(g.type(o.updates).shape.to_ints());
+    if (is_trained[static_cast<size_t>(o.updates)] && g.type(o.updates).shape.ndim() > 0)
+      shapes.insert(g.type(o.updates).shape.to_ints());
   }
   if (shapes.empty()) return gradient;
   for (size_t i = g.nodes.size(); i-- > 0;) {
     const Node& n = g.nodes[i];
-    bool leads = false;
+    bool leads = false, sums = false;
     for (ValueId v : n.outputs) {
       const size_t r = static_cast<size_t>(facts.root[static_cast<size_t>(v)]);
       leads = leads || written[r] || (gradient[r] && (!facts.same_index[i].empty() || n.op->has(kView)));
+      sums = sums || (gradient[r] && n.op->is_collective());
     }
-    if (!leads) continue;
+    if (!leads && !sums) continue;
     for (ValueId v : n.inputs) {
       const size_t r = static_cast<size_t>(facts.root[static_cast<size_t>(v)]);
-      if (!facts.is_input[r] && !written[r] && shapes.contains(g.type(v).shape.to_ints())) gradient[r] = true;
+      if (facts.is_input[r] || written[r]) continue;
+      if (sums || shapes.contains(g.type(v).shape.to_ints())) gradient[r] = true;
     }
   }
   return gradient;

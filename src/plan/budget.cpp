@@ -14,7 +14,7 @@ constexpr int kPackingRounds = 6, kMostRounds = 24;
 
 BudgetFitter::Item::Item(const Draft& d, const std::vector<Choice>& choices, const Target& target,
                          int64_t scratch_bytes)
-    : model(d.graph, d.facts, d.order, d.storage, workspaces(choices), target.alignment),
+    : model(d.graph, d.facts, d.order, d.storage, workspaces(choices), lanes(choices), target.alignment),
       recompute(model, target),
       scratch(scratch_bytes) {}
 

@@ -96,7 +96,8 @@ std::string memory_table(const ProgramSet& set) {
     rows.push_back(std::move(r));
   };
   for (MemoryClass c : kMemoryClasses)
-    add(std::string(to_string(c)), [&](const MemoryReport& m) { return std::to_string(m.of(c)); });
+    if (c != MemoryClass::communication || set.communication_bytes > 0)
+      add(std::string(to_string(c)), [&](const MemoryReport& m) { return std::to_string(m.of(c)); });
   add("total", [](const MemoryReport& m) { return std::to_string(m.total); });
   add("scratch", [](const MemoryReport& m) { return std::to_string(m.scratch); });
   add("lower bound", [](const MemoryReport& m) { return std::to_string(m.lower_bound); });
@@ -110,9 +111,13 @@ std::string memory_table(const ProgramSet& set) {
     rows.push_back(std::move(launches));
     rows.push_back(std::move(flops));
   }
-  return table(rows) + fmt::format("arena: {} bytes ({}) in {} segment{}\n", set.arena_bytes,
-                                   format_bytes(set.arena_bytes), set.segments.size(),
-                                   set.segments.size() == 1 ? "" : "s");
+  std::string out = table(rows) + fmt::format("arena: {} bytes ({}) in {} segment{}\n", set.arena_bytes,
+                                              format_bytes(set.arena_bytes), set.segments.size(),
+                                              set.segments.size() == 1 ? "" : "s");
+  if (set.communication_bytes > 0)
+    out += fmt::format("communication: {} bytes ({}) beside it\n", set.communication_bytes,
+                       format_bytes(set.communication_bytes));
+  return out;
 }
 
 std::string certificate(const ProgramSet& set) {
@@ -125,6 +130,7 @@ nlohmann::ordered_json certificate_json(const ProgramSet& set) {
   nlohmann::ordered_json out;
   out["arena_bytes"] = set.arena_bytes;
   out["segments"] = set.segments;
+  out["communication_bytes"] = set.communication_bytes;
   out["state"] = nlohmann::ordered_json::array();
   for (const Port& p : set.state)
     out["state"].push_back(

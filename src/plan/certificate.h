@@ -1,5 +1,5 @@
 // The certificate: what a ProgramSet needs and does, for people and for machines. Bytes are exact: a run allocates
-// the arena and nothing more on the device.
+// the arena, the scratch memory of collectives, and nothing more on the device.
 #pragma once
 
 #include <string>
@@ -13,7 +13,8 @@ namespace lathe {
 std::string certificate(const ProgramSet&);
 std::string memory_table(const ProgramSet&);  // the first part alone
 
-// {"arena_bytes", "segments", "state": [...], "programs": [{"name", "memory": {...}, "launches": [...]}]} as text.
+// {"arena_bytes", "segments", "communication_bytes", "state": [...], "programs": [{"name", "memory": {...}, "launches":
+// [...]}]} as text.
 std::string certificate_text_json(const ProgramSet&);
 
 }  // namespace lathe

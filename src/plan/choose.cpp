@@ -73,6 +73,7 @@ class Chooser {
       choice.workspace = candidate.workspace(site);
       LATHE_CHECK(choice.workspace >= 0, "{}: workspace of {} bytes", candidate.name, choice.workspace);
     }
+    if (reason.empty() && candidate.communication) choice.communication = candidate.communication(site);
     if (reason.empty())
       choice.candidate = candidate;
     else

@@ -8,8 +8,9 @@
 namespace lathe {
 
 struct Choice {
-  Candidate candidate{};  // empty for views, which need no kernel
-  int64_t workspace = 0;  // bytes
+  Candidate candidate{};      // empty for views, which need no kernel
+  int64_t workspace = 0;      // bytes
+  int64_t communication = 0;  // bytes, see Candidate
   std::vector<Declined> declined;
 };
 

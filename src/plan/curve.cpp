@@ -28,6 +28,11 @@ CurvePoint curve_point(Drafts& all, const Target& target, const Rates& rates, in
 
 }  // namespace
 
+Rates rates_of(const Target& t) {
+  const bool known = t.peak_flops > 0 && t.peak_bandwidth > 0;
+  return known ? Rates{t.peak_flops, t.peak_bandwidth} : Rates{1e11, 2e10};
+}
+
 std::vector<CurvePoint> memory_curve(const std::vector<Graph>& graphs, const Target& target, const KernelTable& table,
                                      const PlanOptions& options, const Rates& rates, int points) {
   LATHE_CHECK(!graphs.empty() && points > 1 && rates.flops > 0 && rates.bytes > 0);

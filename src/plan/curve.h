@@ -13,6 +13,8 @@ struct Rates {
   double bytes = 0;  // of memory, read and written
 };
 
+Rates rates_of(const Target&);  // its peaks; those of a small host where they are not known
+
 struct CurvePoint {         // A plan under one budget.
   int64_t budget = 0;       // bytes of arena that were allowed
   int64_t arena_bytes = 0;  // and those that are needed

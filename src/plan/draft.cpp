@@ -20,7 +20,7 @@ Drafts make_drafts(const std::vector<Graph>& graphs, const Target& target, const
     Chosen c = choose_kernels(graphs[i], target, table, options);
     const std::vector<int64_t> workspace = workspaces(c.choices);
     StorageFacts facts(c.graph);
-    NodeOrder s = order_nodes(c.graph, facts, workspace, target.alignment);
+    NodeOrder s = order_nodes(c.graph, facts, workspace, target.alignment, lanes(c.choices), options.in_flight);
     drafts[i] = Draft{std::move(c.graph), std::move(s.order), std::move(facts), std::move(s.storage)};
     out.choices[i] = std::move(c.choices);
     out.expanded[i] = std::move(c.expanded);
@@ -32,13 +32,19 @@ Drafts make_drafts(const std::vector<Graph>& graphs, const Target& target, const
 
 Draft make_draft(Graph g, std::vector<int32_t> order, const std::vector<Choice>& choices) {
   StorageFacts facts(g);
-  Storage storage = assign_storage(g, facts, order, workspaces(choices));
+  Storage storage = assign_storage(g, facts, order, workspaces(choices), lanes(choices));
   return {std::move(g), std::move(order), std::move(facts), std::move(storage)};
 }
 
 std::vector<int64_t> workspaces(const std::vector<Choice>& choices) {
   std::vector<int64_t> out;
   for (const Choice& c : choices) out.push_back(c.workspace);
+  return out;
+}
+
+std::vector<Lane> lanes(const std::vector<Choice>& choices) {
+  std::vector<Lane> out;
+  for (const Choice& c : choices) out.push_back(c.candidate.lane);
   return out;
 }
 

@@ -21,6 +21,7 @@ Drafts make_drafts(const std::vector<Graph>&, const Target&, const KernelTable&,
 Draft make_draft(Graph, std::vector<int32_t> order, const std::vector<Choice>&);
 
 std::vector<int64_t> workspaces(const std::vector<Choice>&);  // bytes by node
+std::vector<Lane> lanes(const std::vector<Choice>&);          // by node
 int64_t arena_bytes(std::vector<Draft>&, const Target&);
 
 }  // namespace lathe

@@ -5,6 +5,7 @@
 #include <queue>
 
 #include "base/error.h"
+#include "plan/overlap.h"
 
 namespace lathe {
 namespace {
@@ -32,6 +33,7 @@ class OrderSearch {
   }
 
   bool readers_first() const { return readers_first_; }
+  std::span<const std::vector<int32_t>> before() const { return before_; }  // by node
 
   // List scheduling: among the nodes that are ready, the one of the first class, then of the lowest rank. Classes:
   // updates and views; nodes that give back at least the memory they take, if `free_early`; the others.
@@ -253,11 +255,21 @@ class OrderSearch {
 
 }  // namespace
 
-NodeOrder order_nodes(const Graph& g, const StorageFacts& facts, std::span<const int64_t> workspace,
-                      int64_t alignment) {
+NodeOrder order_nodes(const Graph& g, const StorageFacts& facts, std::span<const int64_t> workspace, int64_t alignment,
+                      std::span<const Lane> all_lanes, int64_t in_flight) {
+  // Nothing in flight: whoever gets memory of a collective waits for it, and it is kept for nobody.
+  const std::vector<Lane> one(all_lanes.size(), Lane::compute);
+  const std::span<const Lane> lanes = in_flight > 0 ? all_lanes : one;
   OrderSearch s(g, facts);
   std::vector<int32_t> as_built(g.nodes.size());
   std::iota(as_built.begin(), as_built.end(), 0);
+  // A part of state that is whole could be taken at any time: it is when it is read.
+  for (size_t i = g.nodes.size(); i-- > 0;)
+    if (const Node& n = g.nodes[i]; n.is("local_slice"))
+      for (const int32_t reader : facts.readers[static_cast<size_t>(n.outputs[0])])
+        as_built[i] = as_built[i] == static_cast<int32_t>(i)
+                          ? as_built[static_cast<size_t>(reader)]
+                          : std::min(as_built[i], as_built[static_cast<size_t>(reader)]);
   std::vector<int32_t> by_demand(g.nodes.size());
   const std::vector<int32_t> demand = s.demand_order();
   for (size_t p = 0; p < demand.size(); ++p) by_demand[static_cast<size_t>(demand[p])] = static_cast<int32_t>(p);
@@ -265,7 +277,7 @@ NodeOrder order_nodes(const Graph& g, const StorageFacts& facts, std::span<const
   NodeOrder best;
   int64_t best_peak = -1;
   const auto consider = [&](std::vector<int32_t> order) {
-    Storage storage = assign_storage(g, facts, order, workspace);
+    Storage storage = assign_storage(g, facts, order, workspace, lanes);
     const int64_t peak = find_peak(storage.slots, alignment).bytes;
     if (best_peak >= 0 && peak >= best_peak) return;
     best_peak = peak;
@@ -275,6 +287,10 @@ NodeOrder order_nodes(const Graph& g, const StorageFacts& facts, std::span<const
   consider(s.list_order(as_built, false));
   consider(s.list_order(as_built, true));
   consider(s.list_order(by_demand, true));
+  if (std::ranges::any_of(lanes, [](Lane l) { return l != Lane::compute; })) {
+    best.order = overlap_lanes(g, s.before(), best.order, lanes, in_flight);
+    best.storage = assign_storage(g, facts, best.order, workspace, lanes);
+  }
   best.readers_first = s.readers_first();
   return best;
 }

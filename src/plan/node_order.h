@@ -1,6 +1,6 @@
 // order_nodes: the order in which nodes run. Readers of state come before the node that writes its update; updates run
 // as early as they can, so that gradients die there; among a few orders the one with the lowest peak of scratch memory
-// is taken.
+// is taken. Where some run on other lanes, plan/overlap.h has the last word.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,8 @@ struct NodeOrder {
   bool readers_first = true;
 };
 
-NodeOrder order_nodes(const Graph&, const StorageFacts&, std::span<const int64_t> workspace, int64_t alignment);
+// `workspace` and `lanes` by node; `in_flight`: see PlanOptions.
+NodeOrder order_nodes(const Graph&, const StorageFacts&, std::span<const int64_t> workspace, int64_t alignment,
+                      std::span<const Lane> lanes, int64_t in_flight);
 
 }  // namespace lathe

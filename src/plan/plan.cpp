@@ -15,6 +15,12 @@ int64_t available_bytes(const Target& target, const PlanOptions& options) {
   return options.budget > 0 ? std::min(options.budget, target.memory) : target.memory;
 }
 
+bool has_lanes(const Drafts& all) {
+  return std::ranges::any_of(all.choices, [](const std::vector<Choice>& choices) {
+    return std::ranges::any_of(choices, [](const Choice& c) { return c.candidate.lane != Lane::compute; });
+  });
+}
+
 [[noreturn]] void refuse(const ProgramSet& set, const Arena& arena, const Target& target, int64_t available,
                          int64_t smallest) {
   size_t worst = 0;
@@ -88,6 +94,11 @@ ProgramSet plan(std::vector<Graph> graphs, const Target& target, const KernelTab
   Drafts all = make_drafts(graphs, target, table, options);
   const int64_t available = available_bytes(target, options);
   int64_t smallest = 0;
+  if (options.budget > 0 && options.in_flight > 0 && has_lanes(all) && arena_bytes(all.drafts, target) > available) {
+    PlanOptions tight = options;
+    tight.in_flight = 0;
+    all = make_drafts(graphs, target, table, tight);
+  }
   if (options.budget > 0 && arena_bytes(all.drafts, target) > available) {
     BudgetFitter fitter(all, target);
     if (auto fitting = fitter.fit(available))
@@ -104,6 +115,11 @@ ProgramSet plan(std::vector<Graph> graphs, const Target& target, const KernelTab
     Program p;
     p.name = all.drafts[i].graph.name;
     p.memory = arena.report(i);
+    int64_t communication = 0;
+    for (const Choice& c : all.choices[i]) communication = std::max(communication, c.communication);
+    p.memory.by_class[static_cast<size_t>(MemoryClass::communication)] = communication;
+    p.memory.total += communication;
+    set.communication_bytes = std::max(set.communication_bytes, communication);
     set.programs.push_back(std::move(p));
   }
   if (set.arena_bytes > available) refuse(set, arena, target, available, smallest > 0 ? smallest : set.arena_bytes);

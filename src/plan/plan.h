@@ -13,6 +13,9 @@ struct PlanOptions {            // What a plan may do.
   // Bytes of arena, if less than the target's memory. Where the graphs need more, nodes run again (plan/recompute.h).
   // 0: the target's memory, and nothing runs again.
   int64_t budget = 0;
+  // Bytes of collectives that may be under way at a time while the step goes on (plan/overlap.h): they take memory for
+  // longer. 0: each is waited for where its result is read first. Not used where the budget is met without only.
+  int64_t in_flight = int64_t{16} << 20;
 };
 
 // The graphs need more than there is.

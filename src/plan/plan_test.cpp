@@ -9,6 +9,7 @@
 
 #include "backend/ref/ref_backend.h"
 #include "ir/print.h"
+#include "ops/collective.h"
 #include "ops/registry.h"
 #include "ops/softmax.h"
 #include "plan/certificate.h"
@@ -232,6 +233,26 @@ TEST(Plan, TwentyThousandNodesAreFast) {
     EXPECT_LT(seconds, 1.0);
     EXPECT_LE(over(set.programs[0]), 1.05);
   }
+}
+
+// Results of sums over ranks lie where their inputs lay, unless somebody needs those; scratch is beside the arena.
+TEST(Plan, SumsOverRanksAreInPlace) {
+  Builder b("g");
+  const Value x = b.input({DType::f32, {64}}, InputKind::batch, "x"),
+              w = b.input({DType::f32, {64}}, InputKind::param, "w");
+  const Values in{exp(x), tanh(x), x * 2.0}, sums = all_reduce(in, 4);
+  b.update(w, w - sums[0] * sums[1] - sums[2] * in[2]);
+  const Target target = find_backend("cpu").target({});
+  const ProgramSet set = plan({b.finish()}, target, find_backend("cpu").kernels());
+  check_set(set, target);
+  const auto l =
+      std::ranges::find_if(set.programs[0].launches, [](const Launch& n) { return n.node.is("all_reduce"); });
+  ASSERT_NE(l, set.programs[0].launches.end());
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(l->args.out[i].offset == l->args.in[i].offset, i < 2) << i;
+  EXPECT_EQ(set.communication_bytes, 8 * 3 * 64);  // chunks of a quarter of 768 bytes, four each way
+  EXPECT_EQ(set.programs[0].memory.of(MemoryClass::communication), set.communication_bytes);
+  EXPECT_EQ(certificate_json(set)["communication_bytes"], set.communication_bytes);
+  EXPECT_NE(memory_table(set).find("communication: 1536 bytes"), std::string::npos) << memory_table(set);
 }
 
 TEST(Certificate, JsonAgreesWithTheSet) {

@@ -12,6 +12,7 @@ std::string_view to_string(MemoryClass c) {
     case MemoryClass::activations: return "activations";
     case MemoryClass::workspace: return "workspace";
     case MemoryClass::staging: return "staging";
+    case MemoryClass::communication: return "communication";
   }
   return "?";
 }

@@ -2,6 +2,7 @@
 // Programs of a run, with one arena and the memory certificate.
 #pragma once
 
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -17,11 +18,12 @@ enum class MemoryClass {  // What bytes are for.
   activations,            // all other results of nodes
   workspace,              // scratch of kernels
   staging,                // batches on their way to the device
+  communication,          // scratch of collectives, beside the arena
 };
 // In the order of reports.
-inline constexpr MemoryClass kMemoryClasses[] = {MemoryClass::weights,   MemoryClass::optimizer,
-                                                 MemoryClass::gradients, MemoryClass::activations,
-                                                 MemoryClass::workspace, MemoryClass::staging};
+inline constexpr MemoryClass kMemoryClasses[] = {
+    MemoryClass::weights,   MemoryClass::optimizer, MemoryClass::gradients,    MemoryClass::activations,
+    MemoryClass::workspace, MemoryClass::staging,   MemoryClass::communication};
 std::string_view to_string(MemoryClass);  // "weights", ...
 
 struct Declined {      // A kernel that was not taken.
@@ -70,18 +72,18 @@ struct FinalCopy {
 
 // Bytes of one Program, each value rounded up to the alignment. Peak is the moment when most scratch bytes are live.
 // Classes: params and buffers are weights; batch and step inputs are staging; accumulated gradients are gradients, and
-// so is a value on its way into an update: computed, of the shape of an updated param, and read by the node that writes
-// an update or by an elementwise node that computes such a value. Other values are activations, and so are the bytes of
-// the scratch region that lie idle at the peak.
+// so is a value on its way into an update: computed, of the shape of an updated param or state of the optimizer, and
+// read by the node that writes an update or by an elementwise node that computes such a value; and what a collective
+// makes it of. Other values are activations, and so are the bytes of the scratch region that lie idle at the peak.
 struct MemoryReport {
   // Live scratch bytes at one moment.
   struct Moment {
     int64_t gradients = 0, activations = 0, workspace = 0;  // bytes
   };
-  int64_t by_class[6] = {};  // bytes at the moment of the peak, by MemoryClass; sums to `total`
-  int64_t total = 0;         // state + inputs + scratch region of this Program
-  int64_t scratch = 0;       // size of the scratch region (activations, gradients, workspace)
-  int64_t lower_bound = 0;   // largest sum of live scratch bytes over all launches: no plan of this order can do better
+  int64_t by_class[std::size(kMemoryClasses)] = {};  // bytes at the moment of the peak; sums to `total`
+  int64_t total = 0;        // state + inputs + scratch region of this Program, and what it has beside the arena
+  int64_t scratch = 0;      // size of the scratch region (activations, gradients, workspace)
+  int64_t lower_bound = 0;  // largest sum of live scratch bytes over all launches: no plan of this order can do better
 
   std::vector<Moment> timeline;      // while each node of Program::graph runs, then at the final copies
   int64_t peak = 0;                  // where most scratch bytes are live: an index of the timeline
@@ -118,6 +120,7 @@ struct ProgramSet {                                  // All Programs of a run.
   std::vector<Port> state;                           // same place in every Program
   std::vector<int64_t> segments;                     // arena: bytes per segment
   int64_t arena_bytes = 0;                           // sum of segments
+  int64_t communication_bytes = 0;                   // beside the arena, of all Programs together
   const Program* find(std::string_view name) const;  // by name, or null
 };
 

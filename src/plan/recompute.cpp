@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "plan/curve.h"
+
 namespace lathe {
 namespace {
 
@@ -14,9 +16,8 @@ constexpr size_t kNodesPerDrop = 1000;  // one drop per step for each so many no
 }  // namespace
 
 double launch_seconds(const Cost& c, const Target& t) {
-  const bool known = t.peak_flops > 0 && t.peak_bandwidth > 0;
-  const double flops = known ? t.peak_flops : 1e11, bandwidth = known ? t.peak_bandwidth : 2e10;
-  return std::max(c.flops / flops, (c.bytes_read + c.bytes_written) / bandwidth);
+  const Rates rates = rates_of(t);
+  return std::max(c.flops / rates.flops, (c.bytes_read + c.bytes_written) / rates.bytes);
 }
 
 Recompute::Recompute(const LiveModel& model, const Target& target) : model_(model), reruns_(model.size()) {

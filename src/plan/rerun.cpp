@@ -35,7 +35,7 @@ void Reruns::remove(int32_t node, int32_t at) {
 }
 
 LiveModel::LiveModel(const Graph& g, const StorageFacts& facts, std::span<const int32_t> order, const Storage& storage,
-                     std::span<const int64_t> workspace, int64_t alignment)
+                     std::span<const int64_t> workspace, std::span<const Lane> lanes, int64_t alignment)
     : alignment_(alignment) {
   const int32_t count = static_cast<int32_t>(order.size());
   std::vector<int32_t> position(order.size());
@@ -49,6 +49,7 @@ LiveModel::LiveModel(const Graph& g, const StorageFacts& facts, std::span<const 
     if (const int32_t writer = facts.def[static_cast<size_t>(r)]; writer >= 0)
       overwritten[static_cast<size_t>(o.updates)] = position[static_cast<size_t>(writer)];
   }
+  const std::vector<int32_t> waited = find_waits(facts, g, order, lanes);
   std::vector<int32_t> result_of(g.types.size(), -1);
   nodes_.resize(order.size());
   for (int32_t p = 0; p < count; ++p) {
@@ -60,6 +61,7 @@ LiveModel::LiveModel(const Graph& g, const StorageFacts& facts, std::span<const 
     f.cost = g.cost(n);
     f.workspace = round_up(workspace[static_cast<size_t>(index)], alignment);
     f.latest = count - 1;
+    f.waited = waited[static_cast<size_t>(index)];
     for (ValueId v : n.inputs) {
       const ValueId r = facts.root[static_cast<size_t>(v)];
       if (facts.is_input[static_cast<size_t>(r)]) {
@@ -89,7 +91,7 @@ LiveModel::LiveModel(const Graph& g, const StorageFacts& facts, std::span<const 
       }
       results_.push_back(std::move(r));
     }
-    if (f.latest <= p || n.op->has(kOrdered)) f.latest = 0;
+    if (f.latest <= p || n.op->has(kOrdered) || f.waited >= 0) f.latest = 0;
   }
   for (const Interval& i : storage.slots)
     if (i.first == count) end_bytes_.push_back(round_up(i.bytes, alignment));
@@ -105,13 +107,15 @@ void LiveModel::simulate(const Reruns& reruns, LiveProfile& out) const {
   out.first.assign(static_cast<size_t>(instances), -1);
   out.last.assign(static_cast<size_t>(instances), -1);
   out.runs.clear();
-  std::vector<int32_t> done(nodes_.size(), 0);  // runs so far
+  std::vector<int32_t> done(nodes_.size(), 0);        // runs so far
+  std::vector<int32_t> first_run(nodes_.size() + 1);  // by node, then the end
   const auto newest = [&](int32_t q) {
     return static_cast<size_t>(out.base[static_cast<size_t>(q)] + done[static_cast<size_t>(result(q).node)] - 1);
   };
   const auto visit = [&](int32_t p, int32_t at) {
     const int32_t now = static_cast<int32_t>(out.runs.size());
     out.runs.push_back({p, at});
+    if (p == at) first_run[static_cast<size_t>(p)] = now;
     for (int32_t q : node(p).reads) out.last[newest(q)] = now;
     ++done[static_cast<size_t>(p)];
     for (int32_t q : node(p).results) out.first[newest(q)] = out.last[newest(q)] = now;
@@ -121,13 +125,14 @@ void LiveModel::simulate(const Reruns& reruns, LiveProfile& out) const {
     if (!node(t).is_view) visit(t, t);
   }
   const int32_t end = static_cast<int32_t>(out.runs.size());
+  first_run.back() = end;
   for (size_t q = 0; q < results_.size(); ++q)
     if (results_[q].at_end) out.last[newest(static_cast<int32_t>(q))] = end;
 
   // Slots, as assign_storage gives them.
   std::vector<int64_t> change(static_cast<size_t>(end) + 2, 0);
-  std::vector<int32_t> slot(static_cast<size_t>(instances), -1), slot_last;
-  std::vector<int32_t> own;  // slots of the node's results
+  std::vector<int32_t> slot(static_cast<size_t>(instances), -1), slot_last, held;  // held: see assign_storage
+  std::vector<int32_t> own;                                                        // slots of the node's results
   std::ranges::fill(done, 0);
   for (int32_t now = 0; now < end; ++now) {
     const int32_t p = out.runs[static_cast<size_t>(now)].node;
@@ -140,8 +145,8 @@ void LiveModel::simulate(const Reruns& reruns, LiveProfile& out) const {
       for (int32_t x : r.overlays) {
         const size_t source = newest(x);
         const int32_t s = slot[source];
-        if (s < 0 || out.last[source] != now || slot_last[static_cast<size_t>(s)] != now ||
-            std::ranges::find(own, s) != own.end())
+        if (s < 0 || held[static_cast<size_t>(s)] >= now || out.last[source] != now ||
+            slot_last[static_cast<size_t>(s)] != now || std::ranges::find(own, s) != own.end())
           continue;
         taken = s;
         break;
@@ -149,6 +154,7 @@ void LiveModel::simulate(const Reruns& reruns, LiveProfile& out) const {
       if (taken < 0) {
         taken = static_cast<int32_t>(slot_last.size());
         slot_last.push_back(now);
+        held.push_back(-1);
         change[static_cast<size_t>(now)] += r.bytes;
         change[static_cast<size_t>(now) + 1] -= r.bytes;
       }
@@ -158,6 +164,20 @@ void LiveModel::simulate(const Reruns& reruns, LiveProfile& out) const {
       slot[i] = taken;
       own.push_back(taken);
     }
+    if (node(p).waited < 0) continue;
+    const int32_t until = first_run[static_cast<size_t>(node(p).waited)] - 1;
+    const auto hold = [&](int32_t q) {
+      const auto s = static_cast<size_t>(slot[newest(q)]);
+      held[s] = std::max(held[s], until);
+      if (slot_last[s] >= until) return;
+      change[static_cast<size_t>(slot_last[s]) + 1] += result(q).bytes;
+      change[static_cast<size_t>(until) + 1] -= result(q).bytes;
+      slot_last[s] = until;
+    };
+    for (int32_t q : node(p).reads) hold(q);
+    for (int32_t q : node(p).results) hold(q);
+    change[static_cast<size_t>(now) + 1] += node(p).workspace;
+    change[static_cast<size_t>(until) + 1] -= node(p).workspace;
   }
   out.bytes.resize(static_cast<size_t>(end) + 1);
   out.peak = -1;

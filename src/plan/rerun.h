@@ -46,13 +46,14 @@ struct LiveProfile {
 class LiveModel {
  public:
   LiveModel(const Graph&, const StorageFacts&, std::span<const int32_t> order, const Storage&,
-            std::span<const int64_t> workspace, int64_t alignment);
+            std::span<const int64_t> workspace, std::span<const Lane> lanes, int64_t alignment);
 
   struct NodeFacts {
     std::vector<int32_t> reads;    // results, each once
     std::vector<int32_t> results;  // results
     int64_t workspace = 0;
-    int32_t latest = 0;  // it may run again up to just before this node; 0: never
+    int32_t latest = 0;   // it may run again up to just before this node; 0: never
+    int32_t waited = -1;  // as find_waits() (plan/storage.h) says
     bool is_view = false;
     Cost cost;
   };

@@ -1,6 +1,7 @@
 #include "plan/storage.h"
 
 #include <algorithm>
+#include <array>
 
 #include "ops/fused.h"
 #include "ops/loop.h"
@@ -17,7 +18,7 @@ bool is_dense(const Ints& strides, const Shape& domain) {
 
 // Inputs that are read only at the index of the element being written.
 std::vector<uint8_t> same_index_inputs(const Graph& g, const Node& n) {
-  if (n.op->has(kElementwise)) return std::vector<uint8_t>(n.inputs.size(), 1);
+  if (n.op->has(kElementwise) || n.op->has(kInPlace)) return std::vector<uint8_t>(n.inputs.size(), 1);
   if (!n.is("fused") || n.get<FusedParams>().kind != "loop") return {};
   const auto loop = lower_loop(n, g.types_of(n.inputs));
   if (!loop || loop->reduce != LoopReduce::none) return {};
@@ -31,8 +32,12 @@ std::vector<uint8_t> same_index_inputs(const Graph& g, const Node& n) {
 class Assignment {
  public:
   Assignment(const Graph& g, const StorageFacts& facts, std::span<const int32_t> order,
-             std::span<const int64_t> workspace)
-      : g_(g), facts_(facts), order_(order), end_(static_cast<int32_t>(g.nodes.size())) {
+             std::span<const int64_t> workspace, std::span<const Lane> lanes)
+      : g_(g),
+        facts_(facts),
+        order_(order),
+        end_(static_cast<int32_t>(g.nodes.size())),
+        waited_(find_waits(facts, g, order, lanes)) {
     position_.resize(g.nodes.size());
     for (size_t p = 0; p < order.size(); ++p) position_[static_cast<size_t>(order[p])] = static_cast<int32_t>(p);
     out_.slot.assign(g.types.size(), -1);
@@ -88,7 +93,19 @@ class Assignment {
         for (ValueId v : n.outputs) give_slot(node, v, at);
       if (workspace[static_cast<size_t>(node)] > 0)
         out_.workspace[static_cast<size_t>(node)] = add_slot(workspace[static_cast<size_t>(node)], at, at);
+      if (const int32_t waited = waited_[static_cast<size_t>(node)]; waited >= 0) {
+        for (ValueId v : n.inputs) hold(out_.slot[static_cast<size_t>(root(v))], waited - 1);
+        for (ValueId v : n.outputs) hold(out_.slot[static_cast<size_t>(v)], waited - 1);
+        hold(out_.workspace[static_cast<size_t>(node)], waited - 1);
+      }
     }
+  }
+
+  // Another lane is at work there until then.
+  void hold(int32_t s, int32_t until) {
+    if (s < 0) return;
+    out_.slots[static_cast<size_t>(s)].last = std::max(out_.slots[static_cast<size_t>(s)].last, until);
+    held_[static_cast<size_t>(s)] = std::max(held_[static_cast<size_t>(s)], until);
   }
 
   void give_slot(int32_t node, ValueId v, int32_t at) {
@@ -99,8 +116,9 @@ class Assignment {
       const ValueId r = root(x);
       const int32_t s = out_.slot[static_cast<size_t>(r)];
       // A slot's time runs on with whoever took it over, so its end tells whether another output has it already.
-      if (s < 0 || bytes == 0 || last_[static_cast<size_t>(r)] != at || out_.slots[static_cast<size_t>(s)].last != at ||
-          out_.slots[static_cast<size_t>(s)].bytes != bytes || taken(node, s) || !may_overlay(g_, facts_, node, r, v))
+      if (s < 0 || bytes == 0 || held_[static_cast<size_t>(s)] >= at || last_[static_cast<size_t>(r)] != at ||
+          out_.slots[static_cast<size_t>(s)].last != at || out_.slots[static_cast<size_t>(s)].bytes != bytes ||
+          taken(node, s) || !may_overlay(g_, facts_, node, r, v))
         continue;
       out_.slots[static_cast<size_t>(s)].last = last;
       out_.slot[static_cast<size_t>(v)] = s;
@@ -117,6 +135,7 @@ class Assignment {
 
   int32_t add_slot(int64_t bytes, int32_t first, int32_t last) {
     out_.slots.push_back({bytes, first, last});
+    held_.push_back(-1);
     return static_cast<int32_t>(out_.slots.size() - 1);
   }
 
@@ -150,6 +169,8 @@ class Assignment {
   std::span<const int32_t> order_;
   int32_t end_;
   std::vector<int32_t> position_, last_;
+  std::vector<int32_t> waited_;   // by node, see find_waits()
+  std::vector<int32_t> held_;     // by slot: the last place in the order at which another lane may be at work there
   std::vector<int32_t> updated_;  // by state input: the output that gives it another value, or -1
   Storage out_;
 };
@@ -188,6 +209,10 @@ bool may_overlay(const Graph& g, const StorageFacts& facts, int32_t node, ValueI
   const Node& n = g.nodes[static_cast<size_t>(node)];
   const auto& same = facts.same_index[static_cast<size_t>(node)];
   if (same.empty()) return false;
+  // Input i under output i alone.
+  if (n.op->has(kInPlace))
+    for (size_t i = 0; i < n.inputs.size(); ++i)
+      if ((facts.root[static_cast<size_t>(n.inputs[i])] == storage) != (n.outputs[i] == out)) return false;
   for (size_t i = 0; i < n.inputs.size(); ++i)
     if (facts.root[static_cast<size_t>(n.inputs[i])] == storage &&
         (!same[i] || size_of(g.type(n.inputs[i]).dtype) != size_of(g.type(out).dtype)))
@@ -196,8 +221,30 @@ bool may_overlay(const Graph& g, const StorageFacts& facts, int32_t node, ValueI
 }
 
 Storage assign_storage(const Graph& g, const StorageFacts& facts, std::span<const int32_t> order,
-                       std::span<const int64_t> workspace) {
-  return Assignment(g, facts, order, workspace).finish();
+                       std::span<const int64_t> workspace, std::span<const Lane> lanes) {
+  return Assignment(g, facts, order, workspace, lanes).finish();
+}
+
+std::vector<int32_t> find_waits(const StorageFacts& facts, const Graph& g, std::span<const int32_t> order,
+                                std::span<const Lane> lanes) {
+  const auto count = static_cast<int32_t>(order.size());
+  std::vector<int32_t> waited(order.size(), -1), position(order.size());
+  for (int32_t p = 0; p < count; ++p) position[static_cast<size_t>(order[static_cast<size_t>(p)])] = p;
+  std::array<int32_t, std::size(kLanes)> next;  // by lane: of the launch that follows
+  next.fill(count);
+  for (int32_t p = count; p-- > 0;) {
+    const auto node = static_cast<size_t>(order[static_cast<size_t>(p)]);
+    if (lanes[node] == Lane::compute) continue;
+    int32_t& first = next[static_cast<size_t>(lanes[node])];
+    for (const ValueId v : g.nodes[node].outputs)
+      for (const int32_t r : facts.readers[static_cast<size_t>(facts.root[static_cast<size_t>(v)])]) {
+        const auto reader = static_cast<size_t>(r);
+        if (position[reader] > p)
+          first = std::min(first, lanes[reader] == Lane::compute ? position[reader] : waited[reader]);
+      }
+    waited[node] = first;
+  }
+  return waited;
 }
 
 }  // namespace lathe

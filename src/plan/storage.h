@@ -5,13 +5,18 @@
 // What kernels must tolerate (the contract of in-place work): a node that is a loop without a reduction (an elementwise
 // node, or a fused node of kind "loop") may be given outputs at exactly the address of inputs that all its reads take
 // at the same index, each output over another input. So such a kernel reads all inputs of a block of elements before it
-// stores any output of that block. No other kernel sees overlapping arguments.
+// stores any output of that block. A node whose op has the trait kInPlace may be given output i at exactly the address
+// of input i, which no other of its inputs has. No other kernel sees overlapping arguments.
+//
+// What a node on another lane than compute reads and writes keeps its place until the compute lane is known to have
+// waited for it, so that nothing computed meanwhile has to.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "backend/backend.h"
 #include "ir/graph.h"
 #include "plan/pack.h"
 
@@ -49,8 +54,13 @@ struct Storage {
   std::vector<int32_t> saved;      // by output: the slot that keeps the old value of updated state, or -1
 };
 
-// `order`: node indices in the order of execution; `workspace`: bytes by node.
+// `order`: node indices in the order of execution; `workspace`: bytes by node; `lanes`: by node.
 Storage assign_storage(const Graph&, const StorageFacts&, std::span<const int32_t> order,
-                       std::span<const int64_t> workspace);
+                       std::span<const int64_t> workspace, std::span<const Lane> lanes);
+
+// By node of another lane than compute: the place in the order of the first node of the compute lane that starts when
+// it is done; the number of nodes: the end of the step. Nodes of the compute lane have -1.
+std::vector<int32_t> find_waits(const StorageFacts&, const Graph&, std::span<const int32_t> order,
+                                std::span<const Lane> lanes);
 
 }  // namespace lathe

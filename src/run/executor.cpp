@@ -79,16 +79,10 @@ bool is_traced() {
   return trace && trace->on();
 }
 
-// All of the state, then room for its largest tensor.
-int64_t snapshot_state_bytes(const ProgramSet& set) {
-  int64_t sum = 0;
-  for (const Port& p : set.state) sum += round_up(p.type.bytes(), kAlign);
-  return sum;
-}
-int64_t snapshot_bytes(const ProgramSet& set) {
+int64_t largest_state_bytes(const ProgramSet& set) {
   int64_t largest = 0;
   for (const Port& p : set.state) largest = std::max(largest, round_up(p.type.bytes(), kAlign));
-  return snapshot_state_bytes(set) + largest;
+  return largest;
 }
 
 }  // namespace
@@ -101,7 +95,8 @@ RunMemory run_memory(const ProgramSet& set, const Target& target, const Executor
   m.device_staging = device_slots(layout, target).bytes;
   m.host_staging = o.slots * slot;
   m.metrics = o.ahead * read_bytes(set, OutputKind::metric) + read_bytes(set, OutputKind::result);
-  m.snapshot = o.snapshot ? snapshot_bytes(set) : 0;
+  m.communication = set.communication_bytes;
+  m.snapshot = o.snapshot ? 2 * std::max(largest_state_bytes(set), round_up(o.largest_whole, kAlign)) : 0;
   return m;
 }
 
@@ -176,6 +171,10 @@ Executor::Executor(ProgramSet set, std::unique_ptr<Device> device, const Executo
   for (int i = 0; i < o.slots; ++i) host_slots_.push_back(host(slot_bytes_));
   metrics_ = host(predicted_.metrics);
   snapshot_ = host(predicted_.snapshot);
+  if (predicted_.communication > 0) {
+    device_->allocate_communication(predicted_.communication);
+    allocated_ += predicted_.communication;
+  }
   LATHE_CHECK(allocated_ == predicted_.total(), "allocated {} bytes, the certificate says {}", allocated_,
               predicted_.total());
 
@@ -184,13 +183,6 @@ Executor::Executor(ProgramSet set, std::unique_ptr<Device> device, const Executo
   for (int i = 0; i < o.ahead; ++i) done_.push_back(device_->make_event());
   programs_.resize(done_.size());
   metrics_stride_ = read_bytes(set_, OutputKind::metric);
-
-  if (snapshot_) snapshot_scratch_ = snapshot_ + snapshot_state_bytes(set_);
-  int64_t at = 0;
-  for (const Port& p : set_.state) {
-    if (o.snapshot) snapshot_views_.push_back({snapshot_ + at, static_cast<size_t>(p.type.bytes())});
-    at += round_up(p.type.bytes(), kAlign);
-  }
 
   const Target& target = device_->target();
   for (const Program& p : set_.programs) {
@@ -221,7 +213,8 @@ Executor::Executor(ProgramSet set, std::unique_ptr<Device> device, const Executo
     if (Trace* trace = Trace::of_process())
       for (const Launch& l : p.launches)
         bound->labels.push_back(
-            trace->label({std::string(l.candidate.name), "kernel", l.flops(), l.cost.bytes_read + l.cost.bytes_written,
+            trace->label({std::string(l.candidate.name), l.node.op->is_collective() ? kCommunicationSpan : kKernelSpan,
+                          l.flops(), l.cost.bytes_read + l.cost.bytes_written,
                           l.node.origin.empty() ? std::string(l.node.op->name())
                                                 : fmt::format("{} {}", l.node.op->name(), l.node.origin),
                           l.lane == Lane::compute ? "" : std::string(to_string(l.lane))}));
@@ -360,6 +353,8 @@ void Executor::pause_until(Event& event) {
     std::this_thread::sleep_for(rest);
 }
 
+double Executor::lane_wait_seconds() const { return lanes_ ? lanes_->wait_seconds() : 0; }
+
 void Executor::synchronize() { device_->stream(Lane::compute).synchronize(); }
 
 const Port& Executor::state_port(std::string_view name) const {
@@ -396,21 +391,18 @@ void Executor::read_state(std::string_view name, std::span<std::byte> bytes) {
   synchronize();
 }
 
-const std::vector<std::span<const std::byte>>& Executor::take_snapshot(const Reorder& reorder) {
-  LATHE_CHECK(snapshot_views_.size() == set_.state.size(), "no snapshot was reserved");
-  Stream& compute = device_->stream(Lane::compute);
-  for (size_t i = 0; i < set_.state.size(); ++i) {
-    Buffer src = set_.state[i].buffer;
-    src.bytes = set_.state[i].type.bytes();
-    if (src.bytes == 0) continue;
-    const std::span<std::byte> dst(const_cast<std::byte*>(snapshot_views_[i].data()), snapshot_views_[i].size());
-    compute.copy_out(reorder ? snapshot_scratch_ : dst.data(), src);
-    if (!reorder) continue;
-    synchronize();
-    reorder(i, {snapshot_scratch_, dst.size()}, dst);
-  }
+std::span<const std::byte> Executor::copy_state(size_t i, const Reorder& reorder) {
+  Buffer src = set_.state.at(i).buffer;
+  src.bytes = set_.state[i].type.bytes();
+  LATHE_CHECK(snapshot_ || src.bytes == 0, "no snapshot was reserved");
+  const auto bytes = static_cast<size_t>(src.bytes);
+  if (bytes == 0) return {};
+  device_->stream(Lane::compute).copy_out(snapshot_, src);
   synchronize();
-  return snapshot_views_;
+  if (!reorder) return {snapshot_, bytes};
+  std::byte* ordered = snapshot_ + predicted_.snapshot / 2;
+  reorder({snapshot_, bytes}, {ordered, bytes});
+  return {ordered, bytes};
 }
 
 std::vector<double> Executor::profile(size_t program, int slot) {

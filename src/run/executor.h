@@ -29,17 +29,21 @@ struct RunMemory {
   int64_t device_staging = 0;  // on the device: two slots, where it has memory of its own
   int64_t host_staging = 0;    // slots that the loader fills
   int64_t metrics = 0;         // values read by the host
-  int64_t snapshot = 0;        // copy of the state that a checkpoint is written from, and one tensor to reorder it in
+  int64_t communication = 0;   // scratch of collectives
+  int64_t snapshot = 0;        // one tensor of the state, and room to reorder it: what checkpoints are written from
   int64_t loader = 0;          // the loader's scratch; not the executor's
   int64_t data = 0;            // the data set; not the executor's
   // All of it.
-  int64_t total() const { return arena + device_staging + host_staging + metrics + snapshot + loader + data; }
+  int64_t total() const {
+    return arena + device_staging + host_staging + metrics + communication + snapshot + loader + data;
+  }
 };
 
-struct ExecutorOptions {  // How much an executor prepares.
-  int slots = 3;          // host slots: prefetch depth
-  bool snapshot = true;   // reserve the checkpoint's copy of the state
-  int ahead = 1;          // runs whose metrics are kept: so many may be under way when they are to be read
+struct ExecutorOptions {      // How much an executor prepares.
+  int slots = 3;              // host slots: prefetch depth
+  bool snapshot = true;       // reserve what checkpoints are written from
+  int64_t largest_whole = 0;  // bytes of the largest tensor that ranks have parts of: checkpoints hold it whole
+  int ahead = 1;              // runs whose metrics are kept: so many may be under way when they are to be read
 };
 
 // What an Executor of these would allocate.
@@ -72,15 +76,20 @@ class Executor {  // Runs Programs on a device.
   double metric(std::string_view name);                      // the same of the last run
   std::span<const std::byte> result(std::string_view name);  // output of kind result
   void synchronize();                                        // waits for all that was given
+  // That the compute lane waited for other lanes since the start, where lanes are threads of the host; else 0.
+  double lane_wait_seconds() const;
 
   // State by name; blocking.
   void write_state(std::string_view name, std::span<const std::byte>);                       // of exactly its size
   void write_state_part(std::string_view name, int64_t offset, std::span<const std::byte>);  // from byte `offset` on
   void read_state(std::string_view name, std::span<std::byte>);  // into memory of exactly its size
-  // Copies all state to the snapshot buffer; returns the place of each entry of set().state in it. `reorder` writes the
-  // bytes of entry i to their place in the order that a file wants; without it they are copied as they are.
-  using Reorder = std::function<void(size_t i, std::span<const std::byte> src, std::span<std::byte> dst)>;
-  const std::vector<std::span<const std::byte>>& take_snapshot(const Reorder& reorder = {});  // see above
+  // A copy of entry i of set().state, as it is now; valid until the next call. `reorder` writes the bytes in the order
+  // that a file wants; without it they are as they are. Needs ExecutorOptions::snapshot.
+  using Reorder = std::function<void(std::span<const std::byte> src, std::span<std::byte> dst)>;
+  std::span<const std::byte> copy_state(size_t i, const Reorder& reorder = {});  // see above
+  // Room for two tensors of the state as a whole, for whoever gathers, reorders or loads one; none without
+  // ExecutorOptions::snapshot.
+  std::span<std::byte> snapshot() { return {snapshot_, static_cast<size_t>(predicted_.snapshot)}; }
 
   // Seconds per launch, one after the other and each waited for: for profiles, not for training (waiting costs speed).
   std::vector<double> profile(size_t program, int slot);
@@ -109,8 +118,6 @@ class Executor {  // Runs Programs on a device.
   std::byte* metrics_ = nullptr;  // a place for each run ahead, then the results
   int64_t metrics_stride_ = 0;
   std::byte* snapshot_ = nullptr;
-  std::byte* snapshot_scratch_ = nullptr;  // the largest tensor fits
-  std::vector<std::span<const std::byte>> snapshot_views_;
   std::vector<std::unique_ptr<Bound>> bound_;
   Leaving leaving_;
   std::unique_ptr<LaneRunner> lanes_;          // null: no Program has several

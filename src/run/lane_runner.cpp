@@ -9,6 +9,7 @@
 
 #include "backend/traced_device.h"
 #include "base/thread_pool.h"
+#include "base/thread_rank.h"
 
 namespace lathe {
 namespace {
@@ -77,6 +78,7 @@ class HostLanes final : public LaneRunner {
  public:
   HostLanes(Device& device, std::vector<BoundLaunches> all, Leaving& leaving)
       : device_(device), all_(std::move(all)), leaving_(leaving) {
+    if (Trace* const trace = Trace::of_process()) wait_label_ = trace->label("wait for another lane", kWaitSpan);
     for (const Lane lane : kLanes) {
       Worker& w = worker(lane);
       w.lane = lane;
@@ -86,7 +88,10 @@ class HostLanes final : public LaneRunner {
           if (b.program->launches[i].lane == lane) list.push_back(i);
       }
       if (lane != Lane::compute && std::ranges::any_of(all_, [&](const BoundLaunches& b) { return uses(b, lane); }))
-        w.thread = std::thread([this, &w] { serve(w); });
+        w.thread = std::thread([this, &w, rank = thread_rank()] {
+          thread_rank() = rank;
+          serve(w);
+        });
     }
   }
 
@@ -110,11 +115,13 @@ class HostLanes final : public LaneRunner {
       if (w.thread.joinable() && !w.launches[program].empty()) give_step(w);
     run_lane(worker(Lane::compute), program, begin_);
     for (Worker& w : workers_)
-      if (!w.launches[program].empty()) await(w, end_);
+      if (!w.launches[program].empty()) hold(w, end_);
     // Its state is lost, and so it is for all later steps.
     if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(error_);
     return !left_.load(std::memory_order_relaxed);
   }
+
+  double wait_seconds() const override { return 1e-9 * static_cast<double>(waited_ns_); }
 
  private:
   struct Worker {
@@ -141,6 +148,18 @@ class HostLanes final : public LaneRunner {
     for (int64_t seen = w.reached.load(std::memory_order_acquire); seen < point;
          seen = w.reached.load(std::memory_order_acquire))
       w.reached.wait(seen, std::memory_order_acquire);
+  }
+
+  // The same for the compute lane: what other lanes do is not hidden behind its work here.
+  void hold(const Worker& w, int64_t point) {
+    if (w.reached.load(std::memory_order_acquire) >= point) return;
+    const int64_t begin = Trace::now();
+    await(w, point);
+    const int64_t end = Trace::now();
+    waited_ns_ += end - begin;
+    Trace* const trace = wait_label_ >= 0 ? Trace::of_process() : nullptr;
+    if (trace && trace->on())
+      trace->add(trace->thread_lane(kTraceRows[static_cast<size_t>(Lane::compute)]), wait_label_, begin, end);
   }
 
   void serve(Worker& w) {
@@ -176,9 +195,11 @@ class HostLanes final : public LaneRunner {
     if (w.lane == Lane::compute) traced.emplace(device_, *b.labels);
     for (size_t i : launches) {
       const Launch& l = b.program->launches[i];
-      for (int32_t before : l.waits)
-        await(worker(before == kStepBegin ? Lane::compute : b.program->launches[static_cast<size_t>(before)].lane),
-              begin + before + 1);
+      for (int32_t before : l.waits) {
+        const Worker& other =
+            worker(before == kStepBegin ? Lane::compute : b.program->launches[static_cast<size_t>(before)].lane);
+        w.lane == Lane::compute ? hold(other, begin + before + 1) : await(other, begin + before + 1);
+      }
       if (failed_.load(std::memory_order_acquire)) return;
       if (leaving_.leaves((*b.changes)[i])) {
         left_.store(true, std::memory_order_relaxed);
@@ -204,6 +225,8 @@ class HostLanes final : public LaneRunner {
   // The step: written before it is given to the threads.
   size_t program_ = 0;
   int64_t begin_ = 0, end_ = 0;
+  int64_t waited_ns_ = 0;    // of the compute lane
+  int32_t wait_label_ = -1;  // in the Trace; -1: there is none
   std::atomic<bool> stop_{false}, failing_{false}, failed_{false}, left_{false};
   std::exception_ptr error_;
 };

@@ -27,6 +27,7 @@ class LaneRunner {
   // All launches of a Program, by its index. What the compute lane is given next starts when all lanes are done.
   // False: it was left (run/leaving.h).
   virtual bool run(size_t program) = 0;
+  virtual double wait_seconds() const { return 0; }  // of the compute lane for others, where the host knows it
 };
 
 // Null where no Program has several lanes. `leaving` outlives the runner.

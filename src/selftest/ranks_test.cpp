@@ -4,6 +4,7 @@
 #include "backend/backend.h"
 #include "compile/compile.h"
 #include "nn/optimizers/rules.h"
+#include "passes/partition/shard_state.h"
 #include "selftest/selftest.h"
 
 namespace lathe {
@@ -62,6 +63,33 @@ std::vector<RankCase> rank_cases() {
   return cases;
 }
 
+// The same with state split among the ranks: every optimizer, and what reads or keeps all gradients or weights.
+std::vector<RankCase> sharded_cases() {
+  std::vector<RankCase> cases{
+      {"fashion_mnist", {"train.accumulate=3", "train.clip_norm=0.5", "train.clip_value=0.01", "parallel.shard=2"}},
+      {"fashion_mnist", {"train.accumulate=2", "train.precision=f16", "parallel.shard=3"}},
+      {"gpt_tiny", {"train.accumulate=2", "train.ema=0.9", "model.dropout=0.1", "parallel.shard=1"}},
+      {"gpt_tiny", {"train.clip_norm=0.1", "parallel.shard=3"}},
+      {"mlp", {"train.ema=0.9", "optimizer.groups=[{match=\"*.bias\",frozen=true}]", "parallel.shard=3"}},
+      {"fashion_mnist", {"train.ema=0.95", "train.precision=f16", "parallel.shard=2"}},
+      {"fashion_mnist", {"train.swa_from=1", "train.accumulate=2", "parallel.shard=2"}},
+      {"mlp", {"train.sam=0.05", "train.accumulate=4", "parallel.shard=3"}},
+      {"fashion_mnist", {"train.sam=0.05", "train.clip_norm=0.5", "parallel.shard=2"}},
+      {"mlp", {"optimizer.lookahead=3", "train.sam=0.05", "train.ema=0.9", "parallel.shard=3"}},
+      {"mlp", {"train.centralize=true", "parallel.shard=3"}},
+      {"fashion_mnist", {"train.update=at_gradient", "parallel.shard=3"}},
+      {"fashion_mnist", {"train.update=after_all", "train.on_nan=skip", "parallel.shard=2"}},
+      {"mlp", {"model.family=lstm", "model.cell=gru", "parallel.shard=3"}},
+      {"mlp", {"model.family=vit", "model.pool=mean", "parallel.shard=3"}},
+  };
+  for (const OptimizerRule& rule : kOptimizerRules)
+    for (const char* level : {"parallel.shard=2", "parallel.shard=3"})
+      cases.push_back(
+          {"fashion_mnist", {"optimizer.name=" + std::string(rule.name), "optimizer.weight_decay=0.1", level}});
+  for (RankCase& c : cases) c.sets.emplace_back("parallel.shard_least=1");
+  return cases;
+}
+
 PassVerdict verdict_of(const Recipe& r, int ranks) {
   const DataSpec data = describe_data(r);
   const int64_t classes = step_config(r, data).model.classes;
@@ -72,10 +100,9 @@ PassVerdict verdict_of(const Recipe& r, int ranks) {
   return validate_ranks(build_steps(r, data, {}), pipeline(), context, ranks, 1, inputs);
 }
 
-TEST(Ranks, WhatARunCanHaveIsTheSameOnRanks) {
-  for (const RankCase& c : rank_cases()) {
-    Recipe r = load_recipe(c.base, c.sets);
-    r = tiny_twin(r);
+void expect_same_on_ranks(const std::vector<RankCase>& cases) {
+  for (const RankCase& c : cases) {
+    const Recipe r = tiny_twin(load_recipe(c.base, c.sets));
     std::string text = c.base;
     for (const std::string& set : c.sets) text += " " + set;
     SCOPED_TRACE(text);
@@ -83,6 +110,21 @@ TEST(Ranks, WhatARunCanHaveIsTheSameOnRanks) {
     EXPECT_TRUE(verdict.ok()) << verdict.why;
     ASSERT_FALSE(verdict.passes.empty());
     for (const PassCheck& pass : verdict.passes) EXPECT_LT(pass.error, 1e-10) << pass.name;
+  }
+}
+
+TEST(Ranks, WhatARunCanHaveIsTheSameOnRanks) { expect_same_on_ranks(rank_cases()); }
+
+TEST(Ranks, AndWithStateSplitAmongThem) {
+  expect_same_on_ranks(sharded_cases());
+  for (const RankCase& c : sharded_cases()) {
+    const Recipe r = tiny_twin(load_recipe(c.base, c.sets));
+    PassContext context = pass_context(r, find_backend("cpu").target({}));
+    context.mesh = {3, 0};
+    const StepSet set = run_pipeline(build_steps(r, describe_data(r), {}), context);
+    const auto is_part = [](const StateSpec& s) { return s.part.is_part(); };
+    const bool has_state = r.optimizer.name != "sgd" || context.options.get<ShardOptions>().level == 3;
+    EXPECT_TRUE(!has_state || std::ranges::any_of(set.state, is_part)) << r.optimizer.name;
   }
 }
 

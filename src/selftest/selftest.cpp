@@ -9,6 +9,7 @@
 
 #include "base/philox.h"
 #include "compile/compile.h"
+#include "passes/partition/shard_state.h"
 #include "passes/precision.h"
 #include "passes/techniques/accumulate.h"
 #include "passes/techniques/gate.h"
@@ -102,11 +103,15 @@ std::vector<GraphVerdict> selftest_passes(std::span<const PassEntry> passes, con
       return step_inputs(g, state, classes, seed);
     };
     const auto check = [&](StepSet s, const PassContext& context, std::string name) {
-      for (const int n : ranks) {
-        out.push_back({std::string(builtin.name), fmt::format("{}, {} ranks", name, n),
-                       validate_ranks(s, passes, context, n, 1, inputs)});
-        if (on_graph) on_graph(out.back());
-      }
+      for (const int n : ranks)
+        for (int64_t level = 0; level <= 3; ++level) {  // of sharding
+          PassContext sharded = context;
+          sharded.options.set(ShardOptions{level, 1});
+          out.push_back({std::string(builtin.name),
+                         fmt::format("{}, {} ranks{}", name, n, level > 0 ? fmt::format(", shard {}", level) : ""),
+                         validate_ranks(s, passes, sharded, n, 1, inputs)});
+          if (on_graph) on_graph(out.back());
+        }
       if (!ranks.empty()) return;
       out.push_back({std::string(builtin.name), std::move(name), validate_passes(s, passes, context, 1, inputs)});
       check_expansions(s, passes, inputs, out.back().verdict);

@@ -24,7 +24,7 @@ struct GraphVerdict {           // Passes on the set of a recipe.
 
 // Runs the tiny twin of each of selftest_recipes() before and after each pass on the reference interpreter. `passes`
 // defaults to the pipeline; tests plant a wrong one. `ranks`: instead, for each of these numbers of ranks, the twin
-// divided among them against the whole (validate_ranks).
+// divided among them against the whole (validate_ranks), without sharding of state and with each of its levels.
 std::vector<GraphVerdict> selftest_passes(std::span<const PassEntry> passes, const Target&,
                                           const std::function<void(const GraphVerdict&)>& on_graph = {},
                                           const std::vector<int>& ranks = {});

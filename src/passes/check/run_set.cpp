@@ -1,9 +1,9 @@
 #include "passes/check/run_set.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
-#include "base/part.h"
 #include "passes/autodiff.h"
 #include "passes/check/random_graph.h"
 #include "passes/partition/partition.h"
@@ -19,13 +19,32 @@ void show(Shown& shown, NamedTensors& state, const Output& o, HostTensor value) 
   shown[kept ? std::string(kShownState) + o.name : o.name].push_back(std::move(value));
 }
 
-// The rows of a rank.
-HostTensor part_of_rows(const HostTensor& whole, const TensorType& type, int64_t samples, int64_t ranks, int64_t rank) {
+// What a rank has of an input; `row`: of the rank's table, null unless it is state. `own`: its samples.
+HostTensor part_of_input(const HostTensor& whole, const TensorType& type, const StateSpec* row, int64_t samples,
+                         const Part& own) {
   if (whole.type == type) return whole;
-  const int64_t each = whole.type.shape[0] / samples, row = whole.type.numel() / whole.type.shape[0];
-  const int64_t first = part_of(samples, ranks, rank).first * each * row;
-  const auto from = whole.data.begin() + first;
-  return {type, {from, from + type.numel()}};
+  const bool is_part = row && row->part.is_part();
+  const int axis = is_part ? static_cast<int>(row->part.axis) : 0;
+  const int64_t first = is_part ? row->part.first : own.first * (whole.type.shape[0] / samples);
+  HostTensor out{type, std::vector<double>(static_cast<size_t>(type.numel()))};
+  for_each_run(whole.type.shape, axis, {first, first + type.shape[axis]}, [&](int64_t from, int64_t to, int64_t count) {
+    std::copy_n(whole.data.begin() + from, count, out.data.begin() + to);
+  });
+  return out;
+}
+
+// What all ranks together have of a state, of which each of them has a part.
+HostTensor whole_of(const std::vector<StepSet>& sets, const std::vector<std::vector<HostTensor>>& results, size_t i,
+                    const std::string& name) {
+  const TensorType type = sets[0].state.find(name)->whole_type();
+  HostTensor out{type, std::vector<double>(static_cast<size_t>(type.numel()), std::nan(""))};
+  for (size_t r = 0; r < sets.size(); ++r) {
+    for_each_run(type.shape, static_cast<int>(sets[r].state.find(name)->part.axis), sets[r].state.find(name)->own(),
+                 [&](int64_t to, int64_t from, int64_t count) {
+                   std::copy_n(results[r][i].data.begin() + from, count, out.data.begin() + to);
+                 });
+  }
+  return out;
 }
 
 }  // namespace
@@ -85,7 +104,7 @@ Shown run_set(StepSet set, const PassContext& context, RunInputs& inputs) {
   return shown;
 }
 
-Shown run_ranks(const std::vector<StepSet>& sets, const StepSet& whole, RunInputs& inputs) {
+Shown run_ranks(const std::vector<StepSet>& sets, const StepSet& whole, RunInputs& inputs, int64_t blocks) {
   const size_t ranks = sets.size();
   std::vector<NamedTensors> state(ranks);
   NamedTensors together;  // what graphs of the whole would have
@@ -105,8 +124,9 @@ Shown run_ranks(const std::vector<StepSet>& sets, const StepSet& whole, RunInput
         if (const auto own = state[r].find(in.name); own != state[r].end())
           ins[r].push_back(own->second);
         else if (source != all.inputs.end())
-          ins[r].push_back(part_of_rows(given[static_cast<size_t>(source - all.inputs.begin())], type, samples,
-                                        static_cast<int64_t>(ranks), static_cast<int64_t>(r)));
+          ins[r].push_back(
+              part_of_input(given[static_cast<size_t>(source - all.inputs.begin())], type, sets[r].state.find(in.name),
+                            samples, part_of(samples, blocks, static_cast<int64_t>(ranks), static_cast<int64_t>(r))));
         else
           ins[r].push_back({type, {static_cast<double>(r)}});  // "rank"
       }
@@ -114,13 +134,14 @@ Shown run_ranks(const std::vector<StepSet>& sets, const StepSet& whole, RunInput
     std::vector<std::vector<HostTensor>> results = interpret_ranks(graphs, ins, Precision::exact);
     for (size_t i = 0; i < graphs[0]->outputs.size(); ++i) {
       const Output& o = graphs[0]->outputs[i];
-      const auto updated = std::ranges::find(graphs[0]->inputs, o.updates, &Input::value);
-      const bool is_sum = o.kind == OutputKind::state && updated->kind == InputKind::gradient;
-      HostTensor value = results[0][i];
+      const StateSpec* row = o.kind == OutputKind::state ? sets[0].state.find(o.name) : nullptr;
+      const bool is_part = row && row->part.is_part(),
+                 is_sum = row && row->kind == InputKind::gradient && !is_part && blocks == 0;
+      HostTensor value = is_part ? whole_of(sets, results, i, o.name) : results[0][i];
       for (size_t r = 0; r < ranks; ++r) {
         const HostTensor& own = results[r][i];
         if (o.kind == OutputKind::state) state[r][o.name] = own;
-        if (r == 0) continue;
+        if (r == 0 || is_part) continue;
         if (is_sum)
           for (size_t k = 0; k < value.data.size(); ++k) value.data[k] += own.data[k];
         else

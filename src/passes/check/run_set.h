@@ -45,8 +45,9 @@ class RunInputs {
 // All that the graphs write and show, in their order: each write of a state counts, whether or not another follows.
 Shown run_set(StepSet, const PassContext&, RunInputs&);
 // The same of all ranks together, of whose sets `sets` are the rank's; `whole`: the set that they were divided from,
-// for the inputs. UserError: ranks that should have the same value have not, or wait for each other for ever.
-Shown run_ranks(const std::vector<StepSet>& sets, const StepSet& whole, RunInputs&);
+// for the inputs; `blocks`: of batches (passes/partition/blocks.h), or 0. UserError: ranks that should have the same
+// value have not, or wait for each other for ever.
+Shown run_ranks(const std::vector<StepSet>& sets, const StepSet& whole, RunInputs&, int64_t blocks = 0);
 
 // The worst of what `expected` has; what is new in `actual` has no counterpart.
 struct ShownError {

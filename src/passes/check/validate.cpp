@@ -9,6 +9,7 @@
 #include "passes/autodiff.h"
 #include "passes/check/run_set.h"
 #include "passes/dce.h"
+#include "passes/partition/blocks.h"
 
 namespace lathe {
 namespace {
@@ -183,6 +184,7 @@ PassVerdict validate_ranks(const StepSet& first, std::span<const PassEntry> pass
   StepSet whole;
   std::vector<std::string> names;          // of partition and the passes behind it
   std::vector<std::vector<StepSet>> sets;  // after each of them, by rank
+  std::vector<bool> changed;               // by each of them, on some rank
   for (int rank = 0; rank < ranks; ++rank) {
     PassContext own = context;
     own.mesh = {ranks, rank};
@@ -198,7 +200,9 @@ PassVerdict validate_ranks(const StepSet& first, std::span<const PassEntry> pass
       if (rank == 0) {
         names.emplace_back(pass.name);
         sets.emplace_back();
+        changed.push_back(sets.size() == 1);
       }
+      changed[at] = changed[at] || !structurally_equal(before, after);
       sets[at++].push_back(after);
     };
     run_passes(passes, first, own, options);
@@ -206,21 +210,23 @@ PassVerdict validate_ranks(const StepSet& first, std::span<const PassEntry> pass
   if (sets.empty()) return verdict;
   RunInputs inputs(make_inputs, seed);
   const Shown expected = run_set(whole, context, inputs);
-  for (size_t i = 0; i < sets.size(); ++i) {
-    PassCheck check{names[i], true, 0, "", false};
-    std::string why;
+  const int64_t blocks = context.options.get<SameBitsOptions>().used();
+  const auto run = [&](size_t i, PassCheck& check) -> std::string {  // what is wrong; empty: nothing
     try {
-      const ShownError worst = compare(run_ranks(sets[i], whole, inputs), expected);
+      const ShownError worst = compare(run_ranks(sets[i], whole, inputs, blocks), expected);
       check = {names[i], true, worst.error, worst.output, worst.lost};
-      if (worst.lost)
-        why = fmt::format("loses output \"{}\"", worst.output);
-      else if (!(worst.error <= kTolerance))
-        why = fmt::format("output \"{}\" of {} ranks is off by {:.3g} of its largest element", worst.output, ranks,
-                          worst.error);
+      if (worst.lost) return fmt::format("loses output \"{}\"", worst.output);
+      if (worst.error <= kTolerance) return "";
+      return fmt::format("output \"{}\" of {} ranks is off by {:.3g} of its largest element", worst.output, ranks,
+                         worst.error);
     } catch (const UserError& e) {
       check.error = std::numeric_limits<double>::infinity();
-      why = e.what();
+      return e.what();
     }
+  };
+  for (size_t i = 0; i < sets.size(); ++i) {
+    PassCheck check{names[i], changed[i], 0, "", false};
+    const std::string why = changed[i] ? run(i, check) : "";
     if (!why.empty() && verdict.ok()) {
       verdict.first_bad = names[i];
       verdict.why = fmt::format("pass {}: {}", names[i], why);

@@ -2,8 +2,9 @@
 // the ranks; everything else follows from the ops (division.h), so that all ranks together compute what the whole graph
 // says: sums over the batch, batch norm, losses of pairs, clipping, whatever it is made of.
 //
-// State is replicated, but for sums of gradients, of which each rank has its share (StateSpec of kind gradient): they
-// are added up once, where an update reads them. Batch inputs become smaller; a step input "rank" comes where a graph
+// State is replicated, but for what shard_state has split, of which each rank has a part, and sums of gradients
+// (StateSpec of kind gradient), of which each rank has its share: they are added up once, where an update reads them.
+// Rows of the table become those of the rank. Batch inputs become smaller; a step input "rank" comes where a graph
 // needs to know whose it is. Metrics and results are those of the whole batch on every rank. Collectives stand in the
 // same order in the graphs of all ranks. A mesh of one rank changes nothing.
 //

@@ -185,24 +185,44 @@ Graph without_all_reduce(Graph g, const PassContext&) {
 Graph only_on_others(Graph g, const PassContext& context) {
   return context.mesh.rank == 0 ? without_all_reduce(std::move(g), context) : g;
 }
-Graph averaged(Graph g, const PassContext& context) {
+// What `after` makes of the first sum that it wants, for all who read that sum.
+template <class After>
+Graph after_sum(Graph g, After&& after) {
   Builder b(std::move(g));
   Graph& now = b.mutable_graph();
   for (size_t i = 0; i < now.nodes.size(); ++i) {
     if (now.nodes[i].op != &all_reduce_op) continue;
     const ValueId sum = now.nodes[i].outputs[0];
     const size_t count = now.nodes.size();
-    const Value mean = b.value(sum) * (1.0 / context.mesh.ranks);
+    const std::optional<Value> made = after(b, now.nodes[i]);
+    if (!made) continue;
     for (size_t k = 0; k < count; ++k)
       for (ValueId& v : now.nodes[k].inputs)
-        if (v == sum) v = mean.id();
+        if (v == sum) v = made->id();
     for (Output& o : now.outputs)
-      if (o.value == sum) o.value = mean.id();
+      if (o.value == sum) o.value = made->id();
     std::rotate(now.nodes.begin() + static_cast<std::ptrdiff_t>(i) + 1,
                 now.nodes.begin() + static_cast<std::ptrdiff_t>(count), now.nodes.end());
     break;
   }
   return b.finish();
+}
+Graph averaged(Graph g, const PassContext& context) {
+  return after_sum(std::move(g), [&](Builder& b, const Node& n) -> std::optional<Value> {
+    return b.value(n.outputs[0]) * (1.0 / context.mesh.ranks);
+  });
+}
+// A weight that is read twice has two gradients: one is summed over the ranks, the other is each rank's own.
+Graph half_tied(Graph g, const PassContext&) {
+  return after_sum(std::move(g), [](Builder& b, const Node& n) -> std::optional<Value> {
+    std::vector<Node>& nodes = b.mutable_graph().nodes;
+    const auto made = std::ranges::find_if(
+        nodes, [&](const Node& m) { return std::ranges::find(m.outputs, n.inputs[0]) != m.outputs.end(); });
+    if (made == nodes.end() || !made->is("add")) return std::nullopt;
+    const ValueId first = made->inputs[0], second = made->inputs[1], sum = n.outputs[0];
+    nodes[static_cast<size_t>(&n - nodes.data())].inputs[0] = first;
+    return b.value(sum) + b.value(second);
+  });
 }
 
 template <Graph (*fault)(Graph, const PassContext&)>
@@ -211,10 +231,10 @@ StepSet wrong_partition(StepSet set, const PassContext& context) {
 }
 
 template <Graph (*fault)(Graph, const PassContext&)>
-PassVerdict with_fault() {
+PassVerdict with_fault(Graph g = layer_step(8, true)) {
   std::vector<PassEntry> passes(pipeline().begin(), pipeline().end());
   std::ranges::find(passes, "partition", &PassEntry::name)->run = wrong_partition<fault>;
-  return validate_ranks(set_of(layer_step(8, true)), passes, {}, 3);
+  return validate_ranks(set_of(std::move(g)), passes, {}, 3);
 }
 
 TEST(Partition, AMissingSumIsNamed) {
@@ -226,6 +246,23 @@ TEST(Partition, AMeanInsteadOfASumIsNamed) {
   const PassVerdict verdict = with_fault<averaged>();
   EXPECT_EQ(verdict.first_bad, "partition") << verdict.why;
   EXPECT_NE(verdict.why.find("is off by"), std::string::npos) << verdict.why;
+}
+
+Graph tied_step() {
+  Builder b("train");
+  const Value x = b.input({kFloat, {6, 4}}, InputKind::batch, "x"),
+              w = b.input({kFloat, {4, 3}}, InputKind::param, "w");
+  const Value loss = mean_of(tanh(matmul(tanh(matmul(x, w)), transpose(w, {1, 0}))));
+  b.output(loss, OutputKind::metric, "loss");
+  b.update(w, w - grad(loss, std::span(&w, 1))[0]);
+  return b.finish();
+}
+
+TEST(Partition, ATiedWeightThatIsNotSummedIsNamed) {
+  expect_same_on_ranks(set_of(tied_step()));
+  const PassVerdict verdict = with_fault<half_tied>(tied_step());
+  EXPECT_EQ(verdict.first_bad, "partition") << verdict.why;
+  EXPECT_NE(verdict.why.find("\"w\" of rank 1 is not that of rank 0"), std::string::npos) << verdict.why;
 }
 
 TEST(Partition, RanksThatWaitForEverAreNamed) {
