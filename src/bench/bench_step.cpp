@@ -6,10 +6,19 @@
 #include <cstring>
 
 #include "backend/backend.h"
+#include "backend/host_device.h"
 #include "base/philox.h"
 #include "base/process_age.h"
 #include "base/stopwatch.h"
+#include "base/thread_pool.h"
+#include "comm/cores.h"
+#include "comm/measure_link.h"
+#include "comm/run_ranks.h"
+#include "comm/threads.h"
+#include "compile/outside.h"
 #include "loop/trainer.h"
+#include "passes/bucket.h"
+#include "passes/partition/shard_state.h"
 #include "passes/techniques/gate.h"
 #include "peak/peak.h"
 #include "plan/plan.h"
@@ -22,6 +31,12 @@ StepConfig image_config(ModelConfig model) {
   StepConfig c;
   c.model = std::move(model);
   c.optimizer = {.name = "sgd", .momentum = 0.9};
+  return c;
+}
+
+StepConfig mlp_6m_config() {
+  StepConfig c = image_config(ModelConfig("mlp", {{"hidden", std::vector<int64_t>{2048, 2048, 256}}}));
+  c.optimizer = {.name = "adamw", .weight_decay = 0.01};
   return c;
 }
 
@@ -40,7 +55,7 @@ StepConfig gpt_config(int64_t vocab, int64_t positions, int64_t width, int64_t h
 // Any bytes will do for speed, but tokens and labels must be in range.
 void fill_inputs(Executor& e, const Workload& w) {
   for (const Port& p : e.set().programs[0].inputs) {
-    if (is_state(p.kind)) continue;
+    if (p.kind != InputKind::batch) continue;
     std::byte* at = e.staging(0, p.name);
     const CounterRng rng(1, 2, 3, 4);
     if (p.type.dtype == DType::i32) {
@@ -69,6 +84,12 @@ const std::vector<Workload>& workloads() {
        {DType::u8, {28, 28, 1}},
        128,
        200},
+      {"mlp-6m",
+       "784-2048-2048-256-10, batch 128, AdamW: 6.3 million parameters",
+       mlp_6m_config(),
+       {DType::u8, {28, 28, 1}},
+       128,
+       20},
       {"cnn",
        "conv32-conv64-fc128 on 28x28, batch 128, SGD with momentum",
        image_config(ModelConfig("cnn", {{"batch_norm", false}})),
@@ -118,9 +139,18 @@ const Workload& find_workload(std::string_view name) {
   throw UserError(fmt::format("bench step: expected one of {}, got \"{}\"", fmt::join(names, ", "), name), Exit::usage);
 }
 
-StepBench bench_step(const Workload& w, const std::string& device_name, int threads, bool profile, int64_t budget) {
-  SessionOptions options{.device = device_name, .threads = threads, .budget = budget, .seed = 1};
+namespace {
+
+// `group`: null where there is one rank.
+StepBench bench_rank(const Workload& w, const StepBenchOptions& o, comm::Group* group) {
+  SessionOptions options{.device = o.device, .threads = o.threads, .budget = o.budget, .seed = 1, .group = group};
   options.options.set(GateOptions{});  // as recipes have it
+  options.options.set(ShardOptions{o.shard});
+  if (group && group->size() > 1) {  // as runs do
+    const comm::LinkRates rates = comm::measure_link(*group);
+    group->set_flow(comm::flow_of(rates));
+    options.options.set(BucketOptions{.bytes = {bucket_bytes({rates.latency, rates.bandwidth}, group->size())}});
+  }
   options.passes.verify = false;
   options.executor.snapshot = false;
   Session session(train_step(w.config, w.sample, w.batch), options);
@@ -141,12 +171,15 @@ StepBench bench_step(const Workload& w, const std::string& device_name, int thre
   one();
   e.synchronize();
   out.ms_per_step = 1e30;
+  comm::Collectives* collectives = group ? &host_device(e.device()).collectives() : nullptr;
+  const int64_t sent_before = collectives ? collectives->sent_bytes() : 0;
   for (int block = 0; block < 3; ++block) {
     const Stopwatch begin;
     for (int i = 0; i < w.steps; ++i) one();
     e.synchronize();
     out.ms_per_step = std::min(out.ms_per_step, 1e3 * begin.seconds() / w.steps);
   }
+  if (collectives) out.sent_bytes = static_cast<double>(collectives->sent_bytes() - sent_before) / (3.0 * w.steps);
   double computed_flops = 0;
   for (const Launch& l : e.set().programs[0].launches) {
     out.gflop += l.cost.flops / 1e9;
@@ -155,9 +188,8 @@ StepBench bench_step(const Workload& w, const std::string& device_name, int thre
   out.gflops = out.gflop / (out.ms_per_step / 1e3);
   out.arena_bytes = e.set().arena_bytes;
   out.recomputed = recomputed(e.set().programs[0]);
-  getrusage(RUSAGE_SELF, &usage);
-  out.peak_rss_mb = static_cast<double>(usage.ru_maxrss) / 1024;
-  if (profile) {
+  out.peak_rss_mb = static_cast<double>(resident_peak()) / (1 << 20);
+  if (o.profile) {
     std::vector<double> best = e.profile(0, 0);
     for (int i = 0; i < 4; ++i) {
       const auto again = e.profile(0, 0);
@@ -172,13 +204,36 @@ StepBench bench_step(const Workload& w, const std::string& device_name, int thre
   }
   // A busy moment may have been chosen for the peak: nothing is faster than it.
   const double computed = computed_flops / (out.ms_per_step / 1e3);
-  const DeviceName device = parse_device_name(device_name);
+  const DeviceName device = parse_device_name(o.device);
   double peak =
-      std::max(computed, measure_peak(find_backend(device.backend), {device.index, threads}).flops_per_second);
+      std::max(computed, measure_peak(find_backend(device.backend), {device.index, o.threads}).flops_per_second);
   for (const auto& l : out.launches)
     if (l.seconds > 0) peak = std::max(peak, l.cost.flops / l.seconds);
   out.percent_of_peak = 100 * computed / peak;
   return out;
+}
+
+}  // namespace
+
+StepBench bench_step(const Workload& w, const StepBenchOptions& options) {
+  if (options.ranks == 1) return bench_rank(w, options, nullptr);
+  LATHE_USER_CHECK(!options.profile, "bench step: launches are timed one after the other, on one rank alone");
+  StepBenchOptions each = options;
+  if (each.threads == 0) each.threads = std::max(1, available_threads() / options.ranks);
+  const auto groups = comm::thread_groups(options.ranks);
+  StepBench first;
+  comm::run_ranks(groups, [&](comm::Group& group) {
+    const StepBench b = bench_rank(w, each, &group);
+    if (group.rank() == 0) first = b;
+  });
+  return first;
+}
+
+StepBench bench_step_in(comm::World& world, const Workload& w, StepBenchOptions options) {
+  LATHE_USER_CHECK(options.ranks == 1 && !options.profile, "bench step: {} has started {} ranks; expected no --{}",
+                   world.launch().launcher, world.launch().size, options.profile ? "profile" : "ranks");
+  if (options.threads == 0) options.threads = comm::threads_per_rank(comm::find_cores(), world.launch());
+  return comm::run_in(world, [&] { return bench_rank(w, options, &world.group()); });
 }
 
 }  // namespace lathe

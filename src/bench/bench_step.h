@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/world.h"
 #include "compile/compile.h"
 
 namespace lathe {
@@ -31,7 +32,7 @@ struct LaunchTime {                // One launch of a step.
 
 struct StepBench {                   // A step, measured.
   double ms_per_step = 0;            // minimum over 3 blocks of the block's mean
-  double gflop = 0;                  // of one step, by the ops' cost
+  double gflop = 0;                  // of one step, by the ops' cost, on one rank
   double gflops = 0;                 // achieved, per second
   double percent_of_peak = 0;        // by what kernels compute
   int64_t arena_bytes = 0;           // as planned
@@ -40,10 +41,22 @@ struct StepBench {                   // A step, measured.
   double start_to_step1_s = 0;       // from the start of the process until the first step begins
   double start_system_s = 0;         // of it, the kernel's processor time over all threads: pages are made and zeroed
   double first_step_s = 0;           // caches are cold
+  double sent_bytes = 0;             // to other ranks, per step
   std::vector<LaunchTime> launches;  // when profiled
 };
 
-// `budget`: bytes of arena; 0: no limit.
-StepBench bench_step(const Workload&, const std::string& device, int threads, bool profile, int64_t budget = 0);
+struct StepBenchOptions {      // How a step is measured.
+  std::string device = "cpu";  // as in recipes
+  int threads = 0;             // of the cpu, for each rank; 0: all that there are, divided among the ranks
+  int ranks = 1;               // threads of this process that divide the batch
+  int64_t shard = 0;           // level of ShardOptions
+  bool profile = false;        // time of each launch; of one rank alone
+  int64_t budget = 0;          // bytes of arena; 0: no limit
+};
+
+// On several ranks, time, rates and memory are those of the first one; the peak is that of its threads.
+StepBench bench_step(const Workload&, const StepBenchOptions&);
+// The same as one of the processes that a launcher started, which divide the batch; `ranks` is 1.
+StepBench bench_step_in(comm::World&, const Workload&, StepBenchOptions);
 
 }  // namespace lathe

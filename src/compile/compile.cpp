@@ -7,11 +7,14 @@
 #include "base/format_bytes.h"
 #include "base/stopwatch.h"
 #include "nn/step/loss.h"
+#include "passes/bucket.h"
+#include "passes/partition/blocks.h"
 #include "passes/techniques/accumulate.h"
 #include "plan/arena.h"
 #include "plan/plan.h"
 #include "recipe/recipe_errors.h"
 #include "recipe/recipe_keys.h"
+#include "session/state_parts.h"
 
 namespace lathe {
 namespace {
@@ -56,7 +59,7 @@ StepConfig step_config(const Recipe& r, const DataSpec& data) {
   return c;
 }
 
-PassContext pass_context(const Recipe& r, const Target& target) { return {target, r.passes, {}}; }
+PassContext pass_context(const Recipe& r, const Target& target, const Mesh& mesh) { return {target, r.passes, mesh}; }
 
 data::LoaderConfig loader_config(const Recipe& r) {
   data::LoaderConfig l;
@@ -80,7 +83,7 @@ const char* eval_tail_of(const DataSpec& data, data::Split split, int64_t batch)
 int64_t Compiled::parameters() const {
   int64_t n = 0;
   for (const StateSpec& s : state)
-    if (s.kind == InputKind::param) n += s.type.numel();
+    if (s.kind == InputKind::param) n += s.whole_type().numel();
   return n;
 }
 
@@ -144,6 +147,12 @@ StepSet build_steps(const Recipe& r, const DataSpec& data, const CompileOptions&
 
 namespace {
 
+PlanOptions plan_options(const Recipe& r) {
+  PlanOptions o;
+  o.in_flight = r.passes.get<BucketOptions>().in_flight.bytes;
+  return o;
+}
+
 // Bytes that must fit into the device's memory: all, where that is the host's.
 int64_t device_bytes(const Target& target, const RunMemory& m) {
   return target.host_memory ? m.total() : m.arena + m.device_staging;
@@ -152,8 +161,11 @@ int64_t device_bytes(const Target& target, const RunMemory& m) {
 void check_fits(const Compiled& c, int64_t free_memory) {
   const RunMemory m = c.memory();
   const auto text = [&] {
-    return fmt::format("the run allocates {} (arena {}, staging {}, metrics {}, snapshot {}, loader {}, data set {})",
-                       m.total(), m.arena, m.host_staging + m.device_staging, m.metrics, m.snapshot, m.loader, m.data);
+    return fmt::format(
+        "the run allocates {} (arena {}, staging {}, metrics {}, communication {}, snapshot {}, loader {}, data set "
+        "{})",
+        m.total(), m.arena, m.host_staging + m.device_staging, m.metrics, m.communication, m.snapshot, m.loader,
+        m.data);
   };
   if (const int64_t budget = c.recipe.memory.budget.bytes; budget > 0 && m.total() > budget)
     throw DeviceError(fmt::format("memory.budget: {} bytes are available, {}", budget, text()));
@@ -178,7 +190,7 @@ std::vector<Graph> with_eval_batch(const Compiled& c, std::vector<Graph> graphs,
   eval_only.predict = 0;
   Recipe r = c.recipe;
   r.train.eval_batch = samples;
-  StepSet eval = run_pipeline(build_steps(r, c.data, eval_only), pass_context(r, c.target), o.passes);
+  StepSet eval = run_pipeline(build_steps(r, c.data, eval_only), pass_context(r, c.target, c.mesh), o.passes);
   for (Graph& g : eval.graphs) graphs.push_back(std::move(g));
   return graphs;
 }
@@ -201,7 +213,7 @@ void fit_budget(Compiled& c, std::vector<Graph> graphs, const Target& roomy, con
     c.eval_batch = std::max<int64_t>(1, std::min(c.eval_batch, c.recipe.train.batch_size));
     for (;; c.eval_batch = ceil_div(c.eval_batch, 2)) {
       graphs = with_eval_batch(c, std::move(graphs), o, c.eval_batch);
-      c.set = plan(graphs, roomy, backend.kernels());
+      c.set = plan(graphs, roomy, backend.kernels(), plan_options(c.recipe));
       if (c.eval_batch == 1 || c.memory().total() - scratch(false) + scratch(true) <= budget) break;
     }
   }
@@ -209,7 +221,7 @@ void fit_budget(Compiled& c, std::vector<Graph> graphs, const Target& roomy, con
   if (total <= budget || !o.recompute) return;
   // Only the arena depends on the plan.
   const int64_t rest = total - c.set.arena_bytes;
-  PlanOptions options;
+  PlanOptions options = plan_options(c.recipe);
   options.budget = std::max<int64_t>(1, budget - rest);
   try {
     c.set = plan(std::move(graphs), c.target, backend.kernels(), options);
@@ -225,6 +237,14 @@ void fit_budget(Compiled& c, std::vector<Graph> graphs, const Target& roomy, con
   }
 }
 
+// With the size of buckets, where they are used, that the plan is made with: a repetition takes the same.
+void settle_buckets(Recipe& r, const Target& target, const CompileOptions& o) {
+  BucketOptions buckets = r.passes.get<BucketOptions>();
+  if (o.mesh.ranks == 1 || buckets.bytes.bytes > 0 || r.passes.get<SameBitsOptions>().used() > 0) return;
+  buckets.bytes.bytes = o.bucket > 0 ? o.bucket : bucket_bytes(target.link, o.mesh.ranks);
+  r.passes.set(buckets);
+}
+
 Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileOptions& o) {
   const DeviceName device = parse_device_name(r.device.name);
   const Backend& backend = find_backend(o.spec ? o.spec->backend : device.backend);
@@ -237,6 +257,13 @@ Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileO
   out.data = data;
   out.config = step_config(r, data);
   out.target = o.spec ? target_of_spec(*o.spec) : backend.target({device.index, static_cast<int>(r.device.threads)});
+  out.mesh = o.mesh;
+  if (o.mesh.ranks > 1 && backend.kernels().candidates("all_reduce").empty())
+    throw UserError(
+        fmt::format("device.name: {} cannot be one of several ranks yet; use \"cpu\", or one rank", r.device.name),
+        Exit::bad_recipe);
+  if (o.link) out.target.link = *o.link;
+  settle_buckets(out.recipe, out.target, o);
   if (o.device_memory > 0) out.target.memory = o.device_memory;
   out.target.largest_allocation = std::min(out.target.largest_allocation, out.target.memory);
   // A driver that must be started to be asked is no part of planning.
@@ -247,6 +274,9 @@ Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileO
   out.executor.snapshot = o.train;
   if (!out.target.host_memory) out.executor.ahead = kRunsAhead;
   out.loader = loader_config(r);
+  out.loader.ranks = o.mesh.ranks;
+  out.loader.rank = o.mesh.rank;
+  out.loader.blocks = r.passes.get<SameBitsOptions>().used();
   out.eval_batch = eval_batch_of(r, data);
   if (o.eval && out.eval_batch > 0 && learns_embedding(r.train.loss)) {
     const auto leaves_one = [&](int64_t batch) { return data.test % batch == 1 || data.validation % batch == 1; };
@@ -259,13 +289,15 @@ Compiled compile_or_refuse(const Recipe& r, const DataSpec& data, const CompileO
                      data.test % out.eval_batch == 1 ? "test" : "validation",
                      leaves_one(better) ? "a set needs at least 2 samples" : fmt::format("{} does not", better));
   }
-  StepSet set = run_pipeline(build_steps(r, data, o), pass_context(r, out.target), o.passes, &out.passes);
+  StepSet set =
+      run_pipeline(build_steps(r, data, o), pass_context(out.recipe, out.target, o.mesh), o.passes, &out.passes);
   out.state = std::move(set.state);
+  out.executor.largest_whole = largest_whole(out.state);
   std::vector<Graph> graphs = std::move(set.graphs);
   const int64_t budget = r.memory.budget.bytes;
   Target roomy = out.target;
   if (budget > 0) roomy.memory = Target().memory;
-  out.set = plan(budget > 0 ? graphs : std::move(graphs), roomy, backend.kernels());
+  out.set = plan(budget > 0 ? graphs : std::move(graphs), roomy, backend.kernels(), plan_options(r));
   if (budget > 0 && out.memory().total() > budget) fit_budget(out, std::move(graphs), roomy, backend, o);
   check_fits(out, o.free_memory);
   out.seconds = start.seconds();
@@ -321,6 +353,14 @@ std::string fitting_batch(const Recipe& r, const DataSpec& data, const CompileOp
 }  // namespace
 
 Compiled compile(const Recipe& r, const DataSpec& data, const CompileOptions& o) {
+  if (o.mesh.rank > 0 && r.memory.budget.bytes > 0) {
+    // Evaluation goes in batches of one size on all ranks: that which fits the first one, whose parts are the largest.
+    CompileOptions first = o;
+    first.mesh.rank = 0;
+    Recipe same = r;
+    same.train.eval_batch = compile(r, data, first).eval_batch;
+    return compile_or_refuse(same, data, o);
+  }
   try {
     return compile_or_refuse(r, data, o);
   } catch (const Error& e) {

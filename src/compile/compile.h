@@ -37,13 +37,14 @@ TrainingSteps training_steps(const Recipe&, int64_t samples);  // UserError wher
 inline constexpr int kRunsAhead = 8;
 
 struct Compiled {             // A recipe, planned.
-  Recipe recipe;              // "auto" is resolved: the device that was chosen
+  Recipe recipe;              // "auto" is resolved: the device that was chosen, the buckets of several ranks
   DataSpec data;              // that it was planned for
   StepConfig config;          // of the steps' graphs
   TrainingSteps steps;        // of training
   StateTable state;           // of all Programs
   ProgramSet set;             // train, train_tail, eval, ...
   Target target;              // that it was planned for
+  Mesh mesh;                  // the rank whose Programs these are
   ExecutorOptions executor;   // slots and snapshots
   data::LoaderConfig loader;  // of training
   int64_t eval_batch = 0;     // samples of evaluation's Program; fewer than the recipe's where a budget asks for it
@@ -66,12 +67,15 @@ struct CompileOptions {            // What compile makes.
   int64_t device_memory = 0;       // plan as if the device had so many bytes; 0: what it has
   bool recompute = true;           // where memory.budget asks for it
   int64_t free_memory = 0;         // bytes that others have left of it: more is refused; 0: not known
+  Mesh mesh = {};                  // the ranks that steps are divided among, and the one that is planned for
+  std::optional<Link> link = {};   // between them, the same on all; none: the target's
+  int64_t bucket = 0;              // bytes of buckets where the recipe says "auto"; 0: by the link
 };
 
 data::LoaderConfig loader_config(const Recipe&);         // of training
 StepConfig step_config(const Recipe&, const DataSpec&);  // what the graphs are built from
 // What passes know: their options are the recipe's.
-PassContext pass_context(const Recipe&, const Target&);
+PassContext pass_context(const Recipe&, const Target&, const Mesh& = {});
 // The graphs as nn builds them, before all passes: "train", "train_tail", "eval", "eval_tail", "predict", as far as the
 // recipe and the options want them.
 StepSet build_steps(const Recipe&, const DataSpec&, const CompileOptions&);
@@ -81,7 +85,8 @@ int64_t eval_batch_of(const Recipe&, const DataSpec&);  // samples of evaluation
 const char* eval_tail_of(const DataSpec&, data::Split, int64_t batch);
 // DeviceError when it does not fit, naming the largest batch that does.
 Compiled compile(const Recipe&, const DataSpec&, const CompileOptions& = {});
-// What was compiled, on its device, which is opened unless it is given; state has no values yet. DeviceError.
+// What was compiled, on its device, which is opened unless it is given (one rank); state has no values yet.
+// DeviceError.
 std::unique_ptr<Session> open_session(const Compiled&, std::unique_ptr<Device> = nullptr);
 
 }  // namespace lathe

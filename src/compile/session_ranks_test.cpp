@@ -5,39 +5,22 @@
 #include <thread>
 
 #include "base/part.h"
-#include "comm/threads.h"
+#include "compile/rank_sessions.h"
 #include "nn/layers.h"
 #include "nn/step/train_set.h"
+#include "ops/collective.h"
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
+#include "passes/partition/blocks.h"
 #include "passes/techniques/clip_norm.h"
 #include "session/session.h"
 
 namespace lathe {
 namespace {
 
-constexpr int64_t kSamples = 10, kWide = 3;
+constexpr int64_t kSamples = kRankSamples, kWide = kRankWide;
 
-// Two layers, batch norm between them.
-StepSet steps() {
-  StepSet all;
-  for (const bool train : {true, false}) {
-    Builder b(train ? "train" : "eval");
-    Net net(b, train ? Mode::train : Mode::eval);
-    const Value x = b.input({DType::f32, {kSamples, kWide}}, InputKind::batch, "x");
-    const Value y = b.input({DType::f32, {kSamples, 1}}, InputKind::batch, "y");
-    const Value out = linear(net, "last", relu(batch_norm(net, "norm", linear(net, "first", x, 16))), 1);
-    const Value loss = reduce_mean(square(out - y), {0, 1});
-    if (train) {
-      merge(all, train_set(net, loss, {.name = "sgd", .momentum = 0.9}));
-    } else {
-      b.output(loss, OutputKind::metric, "loss");
-      b.output(out, OutputKind::result, "out");
-      merge(all, finish_set(net));
-    }
-  }
-  return all;
-}
+StepSet steps() { return two_layers({.name = "sgd", .momentum = 0.9}); }
 
 struct Trained {
   std::vector<double> losses;
@@ -45,7 +28,8 @@ struct Trained {
 };
 
 Trained train_rank(comm::Group* group, const PassOptions& options) {
-  const Part own = group ? part_of(kSamples, group->size(), group->rank()) : Part{0, kSamples};
+  const int64_t blocks = options.get<SameBitsOptions>().used();
+  const Part own = group ? part_of(kSamples, blocks, group->size(), group->rank()) : Part{0, kSamples};
   SessionOptions o;
   o.threads = 1;
   o.seed = 3;
@@ -73,22 +57,7 @@ Trained train_rank(comm::Group* group, const PassOptions& options) {
 }
 
 std::vector<Trained> train_ranks(int ranks, const PassOptions& options) {
-  const auto groups = comm::thread_groups(ranks);
-  std::vector<Trained> out(groups.size());
-  std::vector<std::string> errors(groups.size());
-  std::vector<std::thread> threads;
-  for (size_t r = 0; r < groups.size(); ++r)
-    threads.emplace_back([&, r] {
-      try {
-        out[r] = train_rank(groups[r].get(), options);
-      } catch (const std::exception& e) {
-        errors[r] = e.what();
-        groups[r]->abort(e.what());
-      }
-    });
-  for (std::thread& t : threads) t.join();
-  for (size_t r = 0; r < errors.size(); ++r) EXPECT_EQ(errors[r], "") << "rank " << r;
-  return out;
+  return on_ranks(ranks, [&](comm::Group* group) { return train_rank(group, options); });
 }
 
 void expect_same_as_one(const PassOptions& options) {
@@ -118,11 +87,61 @@ TEST(SessionRanks, ClippingIsThatOfTheWholeGradient) {
   expect_same_as_one(options);
 }
 
+// Not only near: the same.
+TEST(SessionRanks, SameBitsOnAnyNumberOfRanks) {
+  PassOptions options;
+  options.set(SameBitsOptions{true, 8});
+  options.set(ClipNormOptions{0.1});
+  const Trained one = train_rank(nullptr, options);
+  for (const int ranks : {2, 3, 4, 5, 8})
+    for (const Trained& rank : train_ranks(ranks, options)) {
+      EXPECT_EQ(rank.weights, one.weights) << ranks;
+      EXPECT_EQ(rank.losses, one.losses) << ranks;
+      EXPECT_EQ(rank.out, one.out) << ranks;
+    }
+  // It is a mode of its own: nothing says that the other one has these bits.
+  options.set(SameBitsOptions{});
+  const Trained other = train_rank(nullptr, options);
+  for (size_t i = 0; i < one.losses.size(); ++i) EXPECT_NEAR(other.losses[i], one.losses[i], 1e-5);
+}
+
 TEST(SessionRanks, MoreRanksThanSamples) {
   const Trained one = train_rank(nullptr, {});
   const std::vector<Trained> all = train_ranks(12, {});
   EXPECT_NEAR(all[11].losses.back(), one.losses.back(), 1e-5);
   EXPECT_EQ(all[11].weights, all[0].weights);
+}
+
+// Gathers and sums of parts along each axis, uneven ones too.
+TEST(SessionRanks, CollectivesAlongAnyAxis) {
+  const Shape shape{2, 5, 7};
+  for (const int ranks : {2, 3, 4})
+    for (int axis = 1; axis < 3; ++axis) {
+      SCOPED_TRACE(fmt::format("axis {}, {} ranks", axis, ranks));
+      std::vector<float> whole(static_cast<size_t>(shape.numel()));
+      for (size_t i = 0; i < whole.size(); ++i) whole[i] = static_cast<float>(i);
+      const auto all = on_ranks(ranks, [&](comm::Group* group) {
+        Builder b("g");
+        const int64_t own = part_of(shape[axis], group->size(), group->rank()).size();
+        const Value x = b.input({DType::f32, shape}, InputKind::step, "whole");
+        const Value rank = b.input({DType::i32, {}}, InputKind::step, "rank");
+        const ShardParams parts{group->size(), axis, shape[axis], own},
+            wholes{group->size(), axis, shape[axis], shape[axis]};
+        b.output(all_gather(local_slice(x, rank, parts), wholes), OutputKind::result, "gathered");
+        b.output(all_gather(reduce_scatter(x, parts), wholes), OutputKind::result, "summed");
+        SessionOptions o;
+        o.threads = 1;
+        o.group = group;
+        Session s(set_of(b.finish()), o);
+        s.feed("whole", whole);
+        s.run("g");
+        return std::pair(s.result("gathered"), s.result("summed"));
+      });
+      for (const auto& [gathered, summed] : all) {
+        EXPECT_EQ(gathered, whole);
+        for (size_t i = 0; i < whole.size(); ++i) EXPECT_EQ(summed[i], static_cast<float>(ranks) * whole[i]);
+      }
+    }
 }
 
 // A rank that fails takes the others with it: nobody waits for ever.

@@ -189,7 +189,8 @@ TEST(Session, RefusesWhatItWasNotMadeFor) {
     }
     return "none";
   };
-  EXPECT_NE(error([&] { s.run("trian"); }).find("expected one of train, eval"), std::string::npos);
+  EXPECT_NE(error([&] { s.run("trian"); }).find("expected one of train, eval; did you mean \"train\"?"),
+            std::string::npos);
   EXPECT_NE(error([&] { s.run("train"); }).find("\"x\" (f32[4, 3]) was never fed"), std::string::npos);
   EXPECT_NE(error([&] { s.feed("z", 1.0); }).find("expected one of x, y, lr"), std::string::npos);
   EXPECT_NE(error([&] { s.feed("x", 1.0); }).find("expected f32[4, 3], got one number"), std::string::npos);

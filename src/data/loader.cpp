@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/thread_rank.h"
 #include "base/trace.h"
 #include "base/warning.h"
 #include "data/order.h"
@@ -43,16 +44,20 @@ Loader::Loader(const Source& source, const LoaderConfig& config, std::vector<Slo
   LATHE_USER_CHECK(source.size() >= config.batch,
                    "data: expected at least one batch of {} samples (train.batch_size), got {} samples in {}",
                    config.batch, source.size(), source.description());
+  LATHE_CHECK(config.rank >= 0 && config.rank < config.ranks, "rank {} of {}", config.rank, config.ranks);
   check_augment(config.augment, fields[0].type);
   for (const Slot& slot : slots_) {
     for (size_t f = 0; f < fields.size(); ++f) LATHE_CHECK(slot.fields[f] != nullptr, "field {}", fields[f].name);
   }
   batches_ = ceil_div(source.size(), config.batch);
-  chunk_ = std::clamp<int64_t>(ceil_div(config.batch, config.threads), 1, kChunk);
+  chunk_ = std::clamp<int64_t>(ceil_div(part_of(config.batch, config.ranks, 0).size(), config.threads), 1, kChunk);
   const auto scratch = static_cast<size_t>(loader_scratch_bytes(config, fields[0].type) / config.threads);
   scratch_.assign(static_cast<size_t>(config.threads), std::vector<std::byte>(scratch));
   for (auto& bytes : scratch_) {
-    threads_.emplace_back([this, p = bytes.data()](const std::stop_token& stop) { work(stop, p); });
+    threads_.emplace_back([this, p = bytes.data(), rank = thread_rank()](const std::stop_token& stop) {
+      thread_rank() = rank;
+      work(stop, p);
+    });
   }
 }
 
@@ -138,14 +143,14 @@ void Loader::work(const std::stop_token& stop, std::byte* scratch) {
       filling_.count = std::min(config_.batch, source_.size() - filling_.index * config_.batch);
       state = State{.phase = Phase::filling,
                     .batch = filling_,
-                    .chunks_left = ceil_div(filling_.count, chunk_),
+                    .chunks_left = std::max<int64_t>(1, ceil_div(own_part(filling_).size(), chunk_)),
                     .error = nullptr,
                     .error_chunk = 0};
     }
     const Batch batch = filling_;
-    const int64_t chunk = next_chunk_++;
-    const int64_t begin = chunk * chunk_, end = std::min(batch.count, begin + chunk_);
-    if (end == batch.count) {
+    const int64_t chunk = next_chunk_++, own = own_part(batch).size();
+    const int64_t begin = chunk * chunk_, end = std::min(own, begin + chunk_);
+    if (end == own) {
       next_chunk_ = 0;
       filling_.slot = (filling_.slot + 1) % static_cast<int>(slots_.size());
       if (++filling_.index == batches_) {
@@ -180,10 +185,11 @@ void Loader::fill(const Slot& slot, const Batch& batch, int64_t begin, int64_t e
   const auto fields = source_.fields();
   const SampleOrder order(config_.seed, batch.epoch, source_.size(), config_.shuffle);
   const bool augmented = config_.augment.any();
+  const int64_t first = batch.index * config_.batch + own_part(batch).first;
   std::array<std::span<std::byte>, kMaxFields> spans;
   for (int64_t i = begin; i < end; ++i) {
     if (cancel_.load(std::memory_order_relaxed)) return;
-    const int64_t sample = order(batch.index * config_.batch + i);
+    const int64_t sample = order(first + i);
     if (slot.indices) slot.indices[i] = sample;
     for (size_t f = 0; f < fields.size(); ++f) {
       const int64_t bytes = fields[f].type.bytes();

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/part.h"
 #include "data/augment.h"
 #include "data/source.h"
 
@@ -32,6 +33,8 @@ struct LoaderConfig {         // How batches are made.
   bool repeat = true;         // continue with the next epoch; otherwise the stream ends with the epoch of start()
   AugmentConfig augment;      // applies to field 0
   int threads = 1;            // that fill slots
+  int ranks = 1, rank = 0;    // of each batch of n samples slots receive part_of(n, blocks, ranks, rank); base/part.h
+  int64_t blocks = 0;         // see `ranks`
   double stall_seconds = 30;  // next() calls warn() each time it has waited this long
 };
 
@@ -42,7 +45,7 @@ struct Batch {        // A filled slot.
   int slot = 0;       // which of the slots
   int64_t epoch = 0;  // counted from 0
   int64_t index = 0;  // within the epoch
-  int64_t count = 0;  // samples; fewer than the batch size only in the last batch of an epoch
+  int64_t count = 0;  // samples of all ranks; fewer than the batch size only in the last batch of an epoch
 };
 
 class Loader {  // Fills slots with batches ahead of their use.
@@ -82,6 +85,7 @@ class Loader {  // Fills slots with batches ahead of their use.
   void work(const std::stop_token& stop, std::byte* scratch);
   bool can_claim() const;
   void fill(const Slot& slot, const Batch& batch, int64_t begin, int64_t end, std::byte* scratch) const;
+  Part own_part(const Batch& b) const { return part_of(b.count, config_.blocks, config_.ranks, config_.rank); }
 
   const Source& source_;
   const LoaderConfig config_;

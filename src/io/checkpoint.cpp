@@ -49,12 +49,17 @@ void check_file(Fs& fs, const std::string& dir, const ManifestFile& expected, Ve
   const std::string path = join_path(dir, expected.name);
   const auto info = info_at(fs, path);
   LATHE_USER_CHECK(info && info->kind == FileInfo::Kind::regular, "{}: missing, or not a regular file", path);
-  LATHE_USER_CHECK(info->size == expected.digest.size, "{}: expected {} bytes, got {}", path, expected.digest.size,
-                   info->size);
+  LATHE_USER_CHECK(info->size == expected.size(), "{}: expected {} bytes, got {}", path, expected.size(), info->size);
   if (verify == Verify::size) return;
-  const FileDigest digest = digest_file(fs, path);
-  LATHE_USER_CHECK(digest == expected.digest, "{}: hash mismatch: expected {}, got {}", path, expected.digest.xxh3,
-                   digest.xxh3);
+  std::vector<int64_t> sizes;
+  for (const FileDigest& piece : expected.pieces) sizes.push_back(piece.size);
+  const std::vector<FileDigest> found = digest_pieces(fs, path, sizes);
+  const auto [bad, got] = std::ranges::mismatch(expected.pieces, found);
+  if (bad == expected.pieces.end()) return;
+  throw UserError(fmt::format(
+      "{}: hash mismatch{}: expected {}, got {}", path,
+      found.size() == 1 ? "" : fmt::format(" in piece {} of {}", bad - expected.pieces.begin() + 1, found.size()),
+      bad->xxh3, got->xxh3));
 }
 
 // Moves a published name out of sight, so that no reader meets a half-removed checkpoint.
@@ -77,33 +82,40 @@ void refuse_newer(const std::string& path, const Inspection& found) {
   LATHE_USER_CHECK(found.status != Inspection::Status::newer, "{}: {}", path, found.reason);
 }
 
-// True when dir/step-N is to be kept in place of a new one.
-bool keeps_existing(Fs& fs, const std::string& dir, const Manifest& about) {
-  const std::string path = join_path(dir, step_name(about.step));
-  if (!info_at(fs, path)) return false;
-  const bool has_recipe = !about.recipe_hash.empty();
-  const Inspection found = inspect_checkpoint(fs, path, has_recipe ? Verify::full : Verify::size);
-  refuse_newer(path, found);
-  if (!has_recipe) return false;  // nothing says that the state is a function of the step
-  if (found.status != Inspection::Status::valid || found.manifest.recipe_hash != about.recipe_hash) return false;
-  // Of the same state with other things to say of it (an evaluation that was due is done): the new one.
-  const auto same_key = [](const auto& a, const auto& b) { return a.first == b.first; };
-  if (!std::ranges::equal(found.manifest.info, about.info, same_key)) return false;
-  sync_dir(fs, dir);  // an earlier attempt may have failed between its rename and this call
-  return true;
+// A checkpoint's share of a file: whole pages, so that no two ranks write to the same one.
+Part slice_of(int64_t size, int ranks, int rank) {
+  constexpr int64_t kPage = 4096;
+  const Part pages = part_of(size / kPage + (size % kPage != 0), ranks, rank);
+  return {std::min(pages.first * kPage, size), std::min(pages.last * kPage, size)};
 }
 
 }  // namespace
 
+std::optional<std::string> existing_checkpoint(Fs& fs, const std::string& dir, const Manifest& about) {
+  const std::string path = join_path(dir, step_name(about.step));
+  if (!info_at(fs, path)) return std::nullopt;
+  const bool has_recipe = !about.recipe_hash.empty();
+  const Inspection found = inspect_checkpoint(fs, path, has_recipe ? Verify::full : Verify::size);
+  refuse_newer(path, found);
+  if (!has_recipe) return std::nullopt;  // nothing says that the state is a function of the step
+  if (found.status != Inspection::Status::valid || found.manifest.recipe_hash != about.recipe_hash) return std::nullopt;
+  // Of the same state with other things to say of it (an evaluation that was due is done): the new one.
+  const auto same_key = [](const auto& a, const auto& b) { return a.first == b.first; };
+  if (!std::ranges::equal(found.manifest.info, about.info, same_key)) return std::nullopt;
+  sync_dir(fs, dir);  // an earlier attempt may have failed between its rename and this call
+  return path;
+}
+
 std::string step_name(int64_t step) { return fmt::format("{}{:09}", kStep, step); }
 
 CheckpointFile text_file(std::string name, std::string content) {
-  return {.name = std::move(name), .write = [content = std::move(content)](FileWriter& out) { out.write(content); }};
+  const auto size = static_cast<int64_t>(content.size());
+  return {std::move(name), size, [content = std::move(content)](FileWriter& out) { out.write(content); }};
 }
 
 CheckpointFile tensor_file(std::string name, std::vector<TensorData> tensors, Metadata metadata) {
-  return {.name = std::move(name),
-          .write = [tensors = std::move(tensors), metadata = std::move(metadata)](FileWriter& out) {
+  const int64_t size = safetensors_size(tensors, metadata);
+  return {std::move(name), size, [tensors = std::move(tensors), metadata = std::move(metadata)](FileWriter& out) {
             write_safetensors(out, tensors, metadata);
           }};
 }
@@ -114,7 +126,6 @@ CheckpointWriter::CheckpointWriter(Fs& fs, std::string dir, std::string_view job
       suffix_(fmt::format("{}-{}-{}", step_name(about.step), as_component(job_id), nonce())),
       manifest_(std::move(about)) {
   LATHE_CHECK(manifest_.step >= 0 && manifest_.step < 1'000'000'000'000'000'000, "step {}", manifest_.step);
-  manifest_.version = kManifestVersion;
   manifest_.files.clear();
   make_dirs(fs_, dir_);
   const std::string tmp = join_path(dir_, fmt::format("{}{}", kTmp, suffix_));
@@ -138,21 +149,51 @@ void CheckpointWriter::add(const CheckpointFile& file) {
   LATHE_CHECK(is_plain_name(file.name) && file.name != kManifestName, "checkpoint file name {}", file.name);
   FileWriter out(fs_, join_path(tmp_, file.name));
   file.write(out);
-  record(file.name, out.finish());
+  record(file.name, {out.finish()});
 }
 
-void CheckpointWriter::record(std::string name, FileDigest digest) {
-  manifest_.files.push_back({.name = std::move(name), .digest = std::move(digest)});
+void CheckpointWriter::prepare(std::span<const CheckpointFile> files) {
+  for (const CheckpointFile& file : files) {
+    LATHE_CHECK(is_plain_name(file.name) && file.name != kManifestName, "checkpoint file name {}", file.name);
+    File::create(fs_, join_path(tmp_, file.name)).close();
+  }
+}
+
+void CheckpointWriter::record(std::string name, std::vector<FileDigest> pieces) {
+  LATHE_CHECK(!pieces.empty(), "{}: nobody wrote it", name);
+  const FileDigest first = pieces.front();
+  std::erase_if(pieces, [](const FileDigest& piece) { return piece.size == 0; });
+  if (pieces.empty()) pieces.push_back(first);
+  manifest_.files.push_back({.name = std::move(name), .pieces = std::move(pieces)});
+}
+
+std::vector<FileDigest> write_slices(Fs& fs, const std::string& path, std::span<const CheckpointFile> files, int ranks,
+                                     int rank) {
+  std::vector<FileDigest> digests;
+  std::optional<UserError> failed;
+  for (const CheckpointFile& file : files) {
+    FileWriter out(fs, join_path(path, file.name), slice_of(file.size, ranks, rank));
+    file.write(out);
+    LATHE_CHECK(out.size() == file.size, "{}: {} bytes were promised, {} written", out.path(), file.size, out.size());
+    try {
+      digests.push_back(out.finish());
+    } catch (const UserError& e) {
+      if (!failed) failed = e;
+    }
+  }
+  if (failed) throw UserError(*failed);
+  return digests;
 }
 
 std::string CheckpointWriter::publish() {
+  manifest_.version = version_for(manifest_);
   FileWriter out(fs_, join_path(tmp_, kManifestName));
   out.write(to_json(manifest_));
   out.finish();
   sync_dir(fs_, tmp_);
 
   const std::string name = step_name(manifest_.step), path = join_path(dir_, name);
-  if (keeps_existing(fs_, dir_, manifest_)) {
+  if (existing_checkpoint(fs_, dir_, manifest_)) {
     discard();
     return path;
   }
@@ -175,7 +216,7 @@ std::string CheckpointWriter::publish() {
 
 std::string publish_checkpoint(Fs& fs, const std::string& dir, std::string_view job_id, Manifest about,
                                std::span<const CheckpointFile> files) {
-  if (keeps_existing(fs, dir, about)) return join_path(dir, step_name(about.step));
+  if (const auto path = existing_checkpoint(fs, dir, about)) return *path;
   CheckpointWriter writer(fs, dir, job_id, std::move(about));
   for (const CheckpointFile& file : files) writer.add(file);
   return writer.publish();

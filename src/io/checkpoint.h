@@ -28,13 +28,18 @@ using Notes = std::vector<std::string>;  // one line each, for the user
 
 struct CheckpointFile {
   std::string name;
+  int64_t size = 0;                        // bytes that are written
   std::function<void(FileWriter&)> write;  // the content; syncing and hashing is not its business
 };
 CheckpointFile text_file(std::string name, std::string content);
 CheckpointFile tensor_file(std::string name, std::vector<TensorData> tensors, Metadata metadata = {});
 
-// One checkpoint being written. Files may come from add(), or be written into path() by other ranks (FileWriter,
-// finished) and reported with record(). Unless publish() succeeded, the destructor removes what was written.
+// The directory of an equal checkpoint that is there: a valid one of the same step and recipe, to be kept as it is.
+std::optional<std::string> existing_checkpoint(Fs&, const std::string& dir, const Manifest& about);
+
+// One checkpoint being written. Files come from add(), or from several ranks: prepare() makes them, each rank writes
+// its slices of them (write_slices(), with path()), and record() is told what they wrote. Unless publish() succeeded,
+// the destructor removes what was written.
 class CheckpointWriter {
  public:
   CheckpointWriter(Fs&, std::string dir, std::string_view job_id,
@@ -45,7 +50,8 @@ class CheckpointWriter {
 
   const std::string& path() const { return tmp_; }
   void add(const CheckpointFile&);
-  void record(std::string name, FileDigest);
+  void prepare(std::span<const CheckpointFile>);                  // makes them, empty
+  void record(std::string name, std::vector<FileDigest> pieces);  // in order; empty ones may be among them
   std::string publish();  // returns the final path; when it returns the checkpoint is durable
 
  private:
@@ -55,6 +61,12 @@ class CheckpointWriter {
   std::string dir_, suffix_, tmp_;  // tmp_ is empty when there is nothing to remove
   Manifest manifest_;
 };
+
+// Of n ranks that write files together, what rank `rank` writes into path() of a CheckpointWriter: the same share of
+// each file, in whole pages, durable when it returns; what record() is told, by file. Every rank writes the same files:
+// what makes a tensor (TensorData::make) is called on all of them, also where writing failed before.
+std::vector<FileDigest> write_slices(Fs&, const std::string& path, std::span<const CheckpointFile>, int ranks,
+                                     int rank);
 
 // Writes and publishes in one call. A valid step of the same number and recipe is kept as it is and nothing is written;
 // a damaged one, or one of another recipe or of none, is replaced.

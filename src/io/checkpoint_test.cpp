@@ -25,13 +25,21 @@ Manifest about(int64_t step, std::string recipe = "r1") {
           .info = {{"world", "1"}}};
 }
 
-std::string save(Fs& fs, const std::string& dir, int64_t step, const std::string& recipe = "r1") {
+// By one rank, or by several, one after another.
+std::string save(Fs& fs, const std::string& dir, int64_t step, const std::string& recipe = "r1", int ranks = 1) {
   const std::vector<float> model = values_at(step, 300), optimizer = values_at(step, 600);
   const std::vector<CheckpointFile> files = {
       tensor_file("model.safetensors", {{"w", {DType::f32, {300}}, std::as_bytes(std::span(model))}}),
       tensor_file("optimizer.safetensors", {{"m", {DType::f32, {600}}, std::as_bytes(std::span(optimizer))}}),
       text_file("state.json", state_at(step))};
-  return publish_checkpoint(fs, dir, "job", about(step, recipe), files);
+  if (ranks == 1) return publish_checkpoint(fs, dir, "job", about(step, recipe), files);
+  CheckpointWriter writer(fs, dir, "job", about(step, recipe));
+  writer.prepare(files);
+  std::vector<std::vector<FileDigest>> pieces(files.size());
+  for (int r = 0; r < ranks; ++r)
+    for (size_t f = 0; const FileDigest& d : write_slices(fs, writer.path(), files, ranks, r)) pieces[f++].push_back(d);
+  for (size_t f = 0; f < files.size(); ++f) writer.record(files[f].name, pieces[f]);
+  return writer.publish();
 }
 
 void expect_content(Fs& fs, const Checkpoint& c) {
@@ -63,7 +71,12 @@ bool has_leftovers(Fs& fs, const std::string& dir) {
 
 TEST(Manifest, RoundTripsAndNoticesEveryDamagedByte) {
   Manifest m = about(12);
-  m.files = {{"a.safetensors", {.size = 5, .xxh3 = "00"}}, {"b", {.size = 0, .xxh3 = "11"}}};
+  m.files = {{"a.safetensors", {{.size = 5, .xxh3 = "00"}}},
+             {"b", {{.size = 0, .xxh3 = "11"}}},
+             {"c", {{.size = 7, .xxh3 = "22"}, {.size = 3, .xxh3 = "33"}}}};
+  m.version = version_for(m);
+  EXPECT_EQ(m.version, 2);
+  EXPECT_EQ(m.files[2].size(), 10);
   const std::string text = to_json(m);
   EXPECT_EQ(parse_manifest(text), m);
   for (size_t i = 0; i < text.size(); ++i) {
@@ -86,6 +99,9 @@ TEST(Manifest, HostileContentWithARightChecksum) {
         R"("step":18446744073709551615,"files":[])", R"("step":1,"files":[{"name":"../x","size":1,"xxh3":""}])",
         R"("step":1,"files":[{"name":"/etc/passwd","size":1,"xxh3":""}])", R"("step":1,"files":[7])",
         R"("step":1,"files":[{"name":"a","size":1,"xxh3":""},{"name":"a","size":1,"xxh3":""}])", R"("step":1)",
+        R"("step":1,"files":[{"name":"a","pieces":[]}])", R"("step":1,"files":[{"name":"a","pieces":7}])",
+        R"("step":1,"files":[{"name":"a","pieces":[{"size":-1,"xxh3":""}]}])",
+        R"("step":1,"files":[{"name":"a","pieces":[{"size":9223372036854775807,"xxh3":""},{"size":1,"xxh3":""}]}])",
         R"("files":[])"})
     EXPECT_THROW(parse_manifest(seal(head + tail)), UserError) << tail;
   EXPECT_THROW(parse_manifest(seal(head + "\"step\":" + std::string(1'000'000, '[') + std::string(1'000'000, ']'))),
@@ -175,9 +191,9 @@ TEST_F(Checkpoints, NewerFormatIsRefusedWithItsVersion) {
   Notes notes;
   Exit exit = Exit::ok;
   const std::string text = error_of([&] { find_newest_valid(fs, dir, Verify::full, notes); }, &exit);
-  EXPECT_CONTAINS(text, "format version 2 (written by lathe 9.9)");
+  EXPECT_CONTAINS(text, "format version 3 (written by lathe 9.9)");
   EXPECT_EQ(exit, Exit::bad_data);
-  EXPECT_CONTAINS(error_of([&] { save(fs, dir, 2); }), "format version 2");  // and it is not overwritten either
+  EXPECT_CONTAINS(error_of([&] { save(fs, dir, 2); }), "format version 3");  // and it is not overwritten either
 }
 
 TEST_F(Checkpoints, ExistingStepIsKeptIfValidAndReplacedIfNot) {
@@ -193,16 +209,71 @@ TEST_F(Checkpoints, ExistingStepIsKeptIfValidAndReplacedIfNot) {
   EXPECT_FALSE(has_leftovers(fs, dir));
 }
 
-TEST_F(Checkpoints, OtherRanksMayWriteTheirShare) {
+// Whatever the number of ranks, the files are the same; who wrote what stands in the manifest.
+TEST_F(Checkpoints, SlicesOfSeveralRanksAreTheFilesOfOne) {
+  const std::string one = save(fs, dir, 3);
+  EXPECT_EQ(parse_manifest(get_file(one + "/manifest.json")).version, 1);
+  for (const int ranks : {2, 3, 8}) {
+    SCOPED_TRACE(ranks);
+    const std::string path = save(fs, run / std::to_string(ranks), 3, "r1", ranks);
+    const Inspection found = inspect_checkpoint(fs, path, Verify::full);
+    ASSERT_EQ(found.status, Inspection::Status::valid) << found.reason;
+    for (const ManifestFile& f : found.manifest.files)
+      EXPECT_EQ(get_file(join_path(path, f.name)), get_file(join_path(one, f.name))) << f.name;
+    expect_content(fs, {path, found.manifest});
+  }
+}
+
+// Files of many pages, that no rank holds alone; a small one is the first rank's.
+TEST_F(Checkpoints, SlicesAreWholePages) {
+  std::string text;
+  for (int i = 0; i < 9000; ++i) text += fmt::format("{} ", i);
+  const std::vector<CheckpointFile> files = {text_file("a", text), text_file("b", "small"), text_file("c", "")};
   CheckpointWriter writer(fs, dir, "../job 1", about(3));
   EXPECT_CONTAINS(writer.path(), "/.tmp-step-000000003-.._job_1-");
-  FileWriter shard(fs, writer.path() + "/rank-1.safetensors");
-  shard.write("content of another rank");
-  writer.record("rank-1.safetensors", shard.finish());
-  writer.add(text_file("state.json", "{}"));
+  writer.prepare(files);
+  std::vector<std::vector<FileDigest>> pieces(files.size());
+  for (const int r : {0, 1, 2, 3})
+    for (size_t f = 0; const FileDigest& d : write_slices(fs, writer.path(), files, 4, r)) pieces[f++].push_back(d);
+  for (size_t r = 0; r < 3; ++r) EXPECT_EQ(pieces[0][r].size % 4096, 0) << r;
+  for (size_t f = 0; f < files.size(); ++f) writer.record(files[f].name, pieces[f]);
   const std::string path = writer.publish();
-  EXPECT_EQ(inspect_checkpoint(fs, path, Verify::full).status, Inspection::Status::valid);
-  EXPECT_EQ(get_file(path + "/rank-1.safetensors"), "content of another rank");
+  const Inspection found = inspect_checkpoint(fs, path, Verify::full);
+  EXPECT_EQ(found.status, Inspection::Status::valid) << found.reason;
+  EXPECT_EQ(found.manifest.version, 2);
+  EXPECT_EQ(found.manifest.files[0].pieces.size(), 4u);
+  EXPECT_EQ(found.manifest.files[1].pieces.size(), 1u);
+  EXPECT_EQ(found.manifest.files[2].pieces.size(), 1u);
+  EXPECT_EQ(get_file(path + "/a"), text);
+  std::string bad = text;
+  bad[20000] ^= 1;
+  put_file(path + "/a", bad);
+  EXPECT_CONTAINS(inspect_checkpoint(fs, path, Verify::full).reason, "in piece 2 of 4");
+  EXPECT_EQ(inspect_checkpoint(fs, path, Verify::size).status, Inspection::Status::valid);
+}
+
+// A rank that cannot write goes through all files all the same: others may need what it has.
+TEST_F(Checkpoints, ARankThatCannotWriteStillGivesWhatItHas) {
+  int asked = 0;
+  std::vector<std::byte> bytes(40'000);
+  const auto make = [&] {
+    ++asked;
+    return std::span<const std::byte>(bytes);
+  };
+  const TensorType type{DType::u8, {40'000}};
+  const std::vector<CheckpointFile> files = {tensor_file("a", {{"x", type, {}, make}, {"y", type, {}, make}}),
+                                             tensor_file("b", {{"x", type, {}, make}})};
+  CheckpointWriter writer(fs, dir, "job", about(3));
+  writer.prepare(files);
+  for (const char* call : {"open_write", "seek", "write", "sync", "close"}) {
+    asked = 0;
+    FaultFs full(fs, [&](std::string_view name, int64_t) { return name == call ? -ENOSPC : 0; });
+    Exit exit = Exit::ok;
+    const std::string text = error_of([&] { write_slices(full, writer.path(), files, 3, 1); }, &exit);
+    EXPECT_CONTAINS(text, "/a: No space left");
+    EXPECT_EQ(exit, Exit::io_error);
+    EXPECT_EQ(asked, 3) << call;
+  }
 }
 
 TEST_F(Checkpoints, LeftoversOfDeadWritersAreRemoved) {

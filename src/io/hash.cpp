@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <new>
-#include <vector>
 
 namespace lathe::io {
 
@@ -35,18 +34,29 @@ std::string Hasher::hex() const { return to_hex(XXH3_128bits_digest(state_->xxh.
 
 std::string hash_bytes(std::span<const std::byte> data) { return to_hex(XXH3_128bits(data.data(), data.size())); }
 
-FileDigest digest_file(Fs& fs, const std::string& path) {
+std::vector<FileDigest> digest_pieces(Fs& fs, const std::string& path, std::span<const int64_t> sizes) {
   constexpr int64_t kBlock = 1 << 20;
   const File file = File::open_read(fs, path);
-  const int64_t size = file.size();
-  std::vector<std::byte> block(static_cast<size_t>(std::min(size, kBlock)));
-  Hasher hasher;
-  for (int64_t at = 0; at < size; at += kBlock) {
-    const auto part = std::span(block).first(static_cast<size_t>(std::min(kBlock, size - at)));
-    file.read_at(at, part);
-    hasher.update(part);
+  std::vector<std::byte> block;
+  std::vector<FileDigest> digests;
+  int64_t begin = 0;
+  for (const int64_t size : sizes) {
+    block.resize(static_cast<size_t>(std::min(size, kBlock)));
+    Hasher hasher;
+    for (int64_t at = 0; at < size; at += kBlock) {
+      const auto part = std::span(block).first(static_cast<size_t>(std::min(kBlock, size - at)));
+      file.read_at(begin + at, part);
+      hasher.update(part);
+    }
+    digests.push_back({.size = size, .xxh3 = hasher.hex()});
+    begin += size;
   }
-  return {.size = size, .xxh3 = hasher.hex()};
+  return digests;
+}
+
+FileDigest digest_file(Fs& fs, const std::string& path) {
+  const int64_t size = File::open_read(fs, path).size();
+  return digest_pieces(fs, path, std::span(&size, 1)).front();
 }
 
 }  // namespace lathe::io

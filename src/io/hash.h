@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "io/files/fs.h"
 
@@ -31,6 +32,8 @@ struct FileDigest {
 
 std::string hash_bytes(std::span<const std::byte> data);
 FileDigest digest_file(Fs&, const std::string& path);
+// The same of its pieces, one behind another from its beginning. UserError: it ends before the last one does.
+std::vector<FileDigest> digest_pieces(Fs&, const std::string& path, std::span<const int64_t> sizes);
 
 inline std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));

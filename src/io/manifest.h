@@ -13,16 +13,17 @@
 
 namespace lathe::io {
 
-inline constexpr int64_t kManifestVersion = 1;
+inline constexpr int64_t kManifestVersion = 2;  // the newest that is read; since 2 files may have several pieces
 
 struct ManifestFile {
   std::string name;
-  FileDigest digest;
+  std::vector<FileDigest> pieces;  // in order and without holes, at least one; several where several ranks wrote it
+  int64_t size() const;
   friend bool operator==(const ManifestFile&, const ManifestFile&) = default;
 };
 
 struct Manifest {
-  int64_t version = kManifestVersion;
+  int64_t version = 1;
   int64_t step = 0;
   std::string recipe_hash = {};  // the explicit defaults allow designated initialisers without warnings
   std::string software = {};     // program and version that wrote the checkpoint
@@ -32,6 +33,7 @@ struct Manifest {
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
+int64_t version_for(const Manifest&);  // the oldest that can say what it holds
 std::string to_json(const Manifest&);
 // UserError: damaged, or not a manifest. For a newer version only `version` and `software` are filled in.
 Manifest parse_manifest(std::string_view text);

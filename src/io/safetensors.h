@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -64,8 +65,11 @@ struct TensorData {
   std::string name;
   TensorType type;
   std::span<const std::byte> bytes;
+  // Instead of them: called when its turn comes to be written, and used before the next one is.
+  std::function<std::span<const std::byte>()> make = nullptr;
 };
 
+int64_t safetensors_size(std::span<const TensorData>, const Metadata& metadata = {});  // bytes of the file
 // Writes a whole file's content; the caller finishes the writer. The bytes depend on the arguments alone. Data is laid
 // out by element size, largest first, and in the given order among equals, so that every tensor is aligned in the file.
 // `metadata` is added to {"format": "pt"}, which other readers expect.

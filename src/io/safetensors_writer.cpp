@@ -33,19 +33,21 @@ std::string json_string(const std::string& text) {
   }
 }
 
-}  // namespace
+struct Layout {
+  std::vector<const TensorData*> order;  // of the data
+  std::string head;                      // everything before them
+  int64_t size = 0;                      // of the file
+};
 
-void write_safetensors(FileWriter& out, std::span<const TensorData> tensors, const Metadata& metadata) {
-  std::vector<const TensorData*> order;
+Layout layout_of(std::span<const TensorData> tensors, const Metadata& metadata) {
+  Layout out;
   std::set<std::string_view> names;
   for (const TensorData& t : tensors) {
     LATHE_USER_CHECK(t.name != "__metadata__" && t.name.find('\0') == std::string::npos && names.insert(t.name).second,
-                     "{}: tensor name \"{}\" is reserved, contains NUL or occurs twice", out.path(), t.name);
-    LATHE_CHECK(static_cast<int64_t>(t.bytes.size()) == t.type.bytes(), "tensor {}: {} has {} bytes, got {}", t.name,
-                to_string(t.type), t.type.bytes(), t.bytes.size());
-    order.push_back(&t);
+                     "safetensors: tensor name \"{}\" is reserved, contains NUL or occurs twice", t.name);
+    out.order.push_back(&t);
   }
-  std::stable_sort(order.begin(), order.end(), [](const TensorData* a, const TensorData* b) {
+  std::stable_sort(out.order.begin(), out.order.end(), [](const TensorData* a, const TensorData* b) {
     return size_of(a->type.dtype) > size_of(b->type.dtype);
   });
 
@@ -58,7 +60,7 @@ void write_safetensors(FileWriter& out, std::span<const TensorData> tensors, con
   }
   header += "}";
   int64_t at = 0;
-  for (const TensorData* t : order) {
+  for (const TensorData* t : out.order) {
     const int64_t end = checked_add(at, t->type.bytes(), "safetensors size");
     header += fmt::format(",{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", json_string(t->name),
                           file_dtype(t->type.dtype), fmt::join(t->type.shape, ","), at, end);
@@ -67,13 +69,30 @@ void write_safetensors(FileWriter& out, std::span<const TensorData> tensors, con
   header += "}";
   header.resize(static_cast<size_t>(round_up(static_cast<int64_t>(header.size()), 8)), ' ');
   LATHE_USER_CHECK(static_cast<int64_t>(header.size()) <= SafetensorsFile::kMaxHeaderBytes,
-                   "{}: header of {} bytes exceeds the format's limit of {}", out.path(), header.size(),
+                   "safetensors: a header of {} bytes exceeds the format's limit of {}", header.size(),
                    SafetensorsFile::kMaxHeaderBytes);
-
   const uint64_t length = header.size();
-  out.write(std::as_bytes(std::span(&length, 1)));
-  out.write(header);
-  for (const TensorData* t : order) out.write(t->bytes);
+  out.head.append(reinterpret_cast<const char*>(&length), sizeof length);
+  out.head += header;
+  out.size = checked_add(static_cast<int64_t>(out.head.size()), at, "safetensors size");
+  return out;
+}
+
+}  // namespace
+
+int64_t safetensors_size(std::span<const TensorData> tensors, const Metadata& metadata) {
+  return layout_of(tensors, metadata).size;
+}
+
+void write_safetensors(FileWriter& out, std::span<const TensorData> tensors, const Metadata& metadata) {
+  const Layout layout = layout_of(tensors, metadata);
+  out.write(layout.head);
+  for (const TensorData* t : layout.order) {
+    const std::span<const std::byte> bytes = t->make ? t->make() : t->bytes;
+    LATHE_CHECK(static_cast<int64_t>(bytes.size()) == t->type.bytes(), "tensor {}: {} has {} bytes, got {}", t->name,
+                to_string(t->type), t->type.bytes(), bytes.size());
+    out.write(bytes);
+  }
 }
 
 }  // namespace lathe::io

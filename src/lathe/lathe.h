@@ -76,6 +76,7 @@
 #include "ops/take.h"
 #include "ops/tile.h"
 #include "ops/transpose.h"
+#include "ops/tree_sum.h"
 #include "ops/triplet_loss.h"
 #include "ops/variance.h"
 
@@ -85,6 +86,7 @@
 #include "nn/layers.h"
 
 // Custom passes; the techniques with their options; gradients of ops checked.
+#include "passes/bucket.h"
 #include "passes/check/check_gradient.h"
 #include "passes/pass.h"
 #include "passes/precision.h"
@@ -98,13 +100,19 @@
 
 // Networks at work: loops of a program's own.
 #include "base/part.h"
+#include "comm/measure_link.h"
+#include "comm/run_ranks.h"
 #include "comm/threads.h"
+#include "comm/world.h"
 #include "nn/step/train_set.h"
 #include "session/session.h"
 
 // Recipes, custom data, plans, training, evaluation, prediction.
 #include "compile/compile.h"
+#include "compile/compile_ranks.h"
 #include "compile/device_spec.h"
+#include "compile/job_script.h"
+#include "compile/link_text.h"
 #include "compile/outside.h"
 #include "data/arrays.h"
 #include "data/fetch.h"
@@ -113,6 +121,7 @@
 #include "loop/summary.h"
 #include "loop/trainer.h"
 #include "plan/certificate.h"
+#include "plan/cost/exposed.h"
 #include "predict/predict.h"
 #include "predict/predictor.h"
 #include "predict/text_writer.h"

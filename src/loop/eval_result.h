@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/world.h"
 #include "rundir/open_run.h"
 
 namespace lathe {
@@ -41,9 +42,17 @@ struct EvalResult {                       // What evaluation found.
   }
 };
 
-// A checkpoint of a run on one of its sets: as asked, else the test set, else (where there is none) the validation set.
-// UserError (missing_input): there is no such set; (bad_recipe): `sets` would hold other samples out than training did.
-EvalResult evaluate(const std::string& run, const std::vector<std::string>& sets, Which = Which::newest,
-                    std::optional<data::Split> = {});
+struct EvalOptions {                      // What is evaluated.
+  std::vector<std::string> sets = {};     // keys of the run's recipe that are other ones now
+  Which which = Which::newest;            // checkpoint
+  std::optional<data::Split> split = {};  // none: the test set, or the validation set where there is no test set
+  comm::Group* group = nullptr;           // ranks that divide the samples; every one calls and has the result
+};
+
+// A checkpoint of a run on one of its sets. UserError (missing_input): there is no such set; (bad_recipe): `sets` would
+// hold other samples out than training did.
+EvalResult evaluate(const std::string& run, const EvalOptions& = {});
+EvalResult evaluate_on_ranks(const std::string& run, const EvalOptions&, int ranks);       // threads of this process
+EvalResult evaluate_in(comm::World&, const std::string& run, const EvalOptions& options);  // processes of a launcher
 
 }  // namespace lathe

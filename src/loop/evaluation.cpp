@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "base/stopwatch.h"
+#include "loop/step_inputs.h"
+#include "passes/partition/vote.h"
 #include "recipe/sources/preparation.h"
 #include "rundir/progress.h"
 
@@ -31,6 +33,9 @@ data::LoaderConfig config(const Compiled& c, const data::Source& source) {
   l.shuffle = false;
   l.repeat = false;
   l.threads = static_cast<int>(c.recipe.data.threads);
+  l.ranks = c.mesh.ranks;
+  l.rank = c.mesh.rank;
+  l.blocks = c.loader.blocks;
   return l;
 }
 
@@ -49,6 +54,8 @@ Evaluation::Evaluation(const Compiled& c, Executor& e, const data::Source& sourc
       unit_(terms_per_sample_ == 1 ? c.data.units.scale_of(0) : 1),
       whole_(c.program("eval")),
       tail_(source.size() % batch_ > 0 ? c.program(eval_tail_of(c.data, split, batch_)) : whole_),
+      ahead_(c.executor.ahead),
+      votes_(e.has_input(kVote)),
       loader_(source, config(c, source), loader_slots(e, first_slot_, slots_, false)),
       queue_(e, loader_, c.executor.ahead, slots_, first_slot_) {
   if (task_ == Task::segment && c.config.model.classes <= kMostMaskClasses)
@@ -59,6 +66,8 @@ Evaluation::Evaluation(const Compiled& c, Executor& e, const data::Source& sourc
 void Evaluation::add_done() {
   while (const auto done = queue_.take()) {
     const auto metric = [&](std::string_view name) { return executor_.metric(done->run, name); };
+    // Runs that are under way are completed, as many on all ranks.
+    if (votes_ && !ending_ && metric(kVote) > 0) ending_ = done->step + ahead_;
     sums_.loss += metric("loss_sum");
     switch (task_) {
       case Task::classify:
@@ -87,11 +96,12 @@ void Evaluation::drain() {
   queue_.release_all();
 }
 
-std::optional<EvalResult> Evaluation::run() {
+std::optional<EvalResult> Evaluation::run(const StopFlag* stop) {
   const Stopwatch start;
   EvalResult r;
   r.split = split_;
   sums_ = {};
+  ending_.reset();
   for (Overlap& o : overlaps_) o.meet = o.join = 0;
   executor_.leaving().begin_step();
   loader_.start(0);
@@ -99,10 +109,11 @@ std::optional<EvalResult> Evaluation::run() {
     queue_.free_slots();
     const data::Batch batch = loader_.next();
     const size_t program = batch.count == batch_ ? whole_ : tail_;
+    stage_vote(executor_, first_slot_ + batch.slot, stop && stop->signal() != 0);
     executor_.stage(program, first_slot_ + batch.slot);
     if (queue_.full()) queue_.make_room();
     add_done();
-    const bool runs = queue_.submit(program, first_slot_ + batch.slot, i, {});
+    const bool runs = (!ending_ || i < *ending_) && queue_.submit(program, first_slot_ + batch.slot, i, {});
     queue_.release(batch.slot);
     if (!runs) {
       drain();
@@ -199,17 +210,24 @@ const data::Source& set_of_run(const std::string& run, const Recipe& r, const Da
   return *found;
 }
 
-EvalResult evaluate(const std::string& run, const std::vector<std::string>& sets, Which which,
-                    std::optional<data::Split> wanted) {
-  const Recipe r = load_run_recipe(run, sets);
+EvalResult evaluate(const std::string& run, const EvalOptions& options) {
+  const Recipe r = load_run_recipe(run, options.sets);
   const Dataset data = open_dataset(r);
-  const data::Split split = wanted.value_or(data.test ? data::Split::test : data::Split::validation);
+  const data::Split split = options.split.value_or(data.test ? data::Split::test : data::Split::validation);
   const data::Source& source = set_of_run(run, r, data, split);
   CompileOptions o;
   o.train = false;
-  o.passes = passes_of_run(run, which);
+  o.passes = passes_of_run(run, options.which);
+  if (options.group) o.mesh = {options.group->size(), options.group->rank()};
   const Compiled c = compile(r, data.spec, o);
-  const auto session = open_run(run, c, which);
+  std::unique_ptr<Device> device;  // else open_run() opens one
+  if (options.group) {
+    const DeviceName name = parse_device_name(c.recipe.device.name);
+    require_device(name);
+    device = find_backend(name.backend).open({name.index, static_cast<int>(r.device.threads), options.group});
+  }
+  const auto session = open_run(run, c, options.which, std::move(device));
+  stage_rank(session->executor(), c.executor.slots, c.mesh.rank);
   EvalResult found = *Evaluation(c, session->executor(), source, split).run();
   found.warning =
       missing_classes(source, split, data.preparation ? data.preparation->names : std::vector<std::string>{});

@@ -27,7 +27,9 @@ class Evaluation {
   // Uses the executor's last two slots, or all where nothing is trained. No run of others may be under way in run(). It
   // gives batches to the device ahead, without a call that blocks, and allocates nothing.
   Evaluation(const Compiled&, Executor&, const data::Source&, data::Split);
-  std::optional<EvalResult> run();  // none: a run was left (run/leaving.h), and the pass with it
+  // None: a run was left (run/leaving.h), and the pass with it; or, on several ranks, one of them was asked to stop,
+  // and all end after the same batch. `stop`: whether this one is asked to; null: nobody does.
+  std::optional<EvalResult> run(const StopFlag* stop = nullptr);
 
  private:
   struct Sums {
@@ -44,6 +46,9 @@ class Evaluation {
   bool entropy_of_tokens_;
   double unit_;  // of rmse and mae
   size_t whole_, tail_;
+  int ahead_;
+  bool votes_;                     // ranks may ask all to stop
+  std::optional<int64_t> ending_;  // the batch before which all do
   struct Overlap {
     std::string meet_name, join_name;
     double meet = 0, join = 0;

@@ -15,11 +15,11 @@ RunEvaluations::RunEvaluations(const Compiled& c, Executor& e, const Dataset& da
 }
 
 std::optional<RunEvaluations::Found> RunEvaluations::run(const When& when) {
-  auto followed = (validation_ ? *validation_ : *test_).run();
+  auto followed = (validation_ ? *validation_ : *test_).run(when.stop);
   if (!followed) return std::nullopt;
   Found found{*followed, {}};
   if (validation_ && test_ && ends(found.followed, when)) {
-    found.test = test_->run();
+    found.test = test_->run(when.stop);
     if (!found.test) return std::nullopt;
   }
   return found;

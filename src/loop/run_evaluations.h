@@ -26,6 +26,7 @@ class RunEvaluations {
     bool regular = false;              // as Monitor::update
     int64_t step = 0;                  // that was done
     const Monitor* monitor = nullptr;  // may end it; null: none does
+    const StopFlag* stop = nullptr;    // as Evaluation::run
   };
   // None: an evaluation was left. Allocates nothing.
   std::optional<Found> run(const When&);

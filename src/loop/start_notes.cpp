@@ -1,6 +1,8 @@
 #include "loop/start_notes.h"
 
 #include "base/format_bytes.h"
+#include "compile/link_text.h"
+#include "passes/bucket.h"
 
 namespace lathe {
 namespace {
@@ -12,6 +14,12 @@ std::string other_sets(const Compiled& c) {
   return text;
 }
 
+// Ranks that add up in blocks have none.
+std::string buckets_text(const Compiled& c) {
+  const int64_t bytes = c.recipe.passes.get<BucketOptions>().bytes.bytes;
+  return bytes > 0 ? fmt::format("; buckets of {}", format_bytes(bytes)) : "";
+}
+
 }  // namespace
 
 void note_start(const Compiled& c, const std::vector<std::string>& device_notes, ProgressSink& progress) {
@@ -19,6 +27,10 @@ void note_start(const Compiled& c, const std::vector<std::string>& device_notes,
                             c.recipe.name, c.steps.samples, other_sets(c), c.steps.total_steps,
                             c.steps.batch * c.steps.accumulate, c.parameters(), format_bytes(c.memory().total()),
                             c.recipe.device.name));
+  if (const int64_t idle = c.mesh.ranks - c.steps.batch; idle > 0)
+    progress.note(fmt::format("warning: {} ranks divide batches of {} samples: {} of them {} nothing to do",
+                              c.mesh.ranks, c.steps.batch, idle, idle == 1 ? "has" : "have"));
+  if (c.mesh.ranks > 1) progress.note(fmt::format("link: {}{}", link_text(c.target.link), buckets_text(c)));
   for (const std::string& note : device_notes) progress.note(c.recipe.device.name + ": " + note);
   if (const Recomputed again = recomputed(c.set.programs[0]); again.launches > 0)
     progress.note(fmt::format("memory.budget: {} launches of a step run again, {:.2f} % more FLOP", again.launches,

@@ -9,7 +9,7 @@
 
 namespace lathe {
 
-// Its sizes; what the device said of kernels (Device::notes); what a budget of memory costs.
+// Its sizes; the link between ranks; what the device said of kernels (Device::notes); what a budget of memory costs.
 void note_start(const Compiled&, const std::vector<std::string>& device_notes, ProgressSink&);
 
 }  // namespace lathe

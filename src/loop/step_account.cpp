@@ -13,7 +13,7 @@ double StepAccount::epoch_after(int64_t steps) const {
   return static_cast<double>(steps) / static_cast<double>(c_.steps.steps_per_epoch);
 }
 
-void StepAccount::record(const StepMetrics& m, double rate, MetricsLog& log) {
+void StepAccount::record(const StepMetrics& m, double rate, MetricsLog* log) {
   const int64_t step = m.step + 1;
   loss_ = m.loss;
   grad_norm_ = m.grad_norm;
@@ -24,8 +24,8 @@ void StepAccount::record(const StepMetrics& m, double rate, MetricsLog& log) {
   else if (!overflow)
     ++skipped_in_a_row_;
   // Before a refused step may end the run: its line is the last.
-  if (step == 1 || step % c_.recipe.train.log_every == 0 || step == c_.steps.total_steps || !m.accepted)
-    write(m, rate, log);
+  if (log && (step == 1 || step % c_.recipe.train.log_every == 0 || step == c_.steps.total_steps || !m.accepted))
+    write(m, rate, *log);
   if (m.accepted)
     smooth_loss_ = smooth_loss_ ? 0.95 * *smooth_loss_ + 0.05 * loss_ : loss_;
   else if (overflow)

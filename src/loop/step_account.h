@@ -21,9 +21,9 @@ class StepAccount {
   StepAccount(const Compiled& c, std::function<std::string()> what_is_left, ProgressSink& progress)
       : c_(c), what_is_left_(std::move(what_is_left)), progress_(progress) {}
 
-  // The steps, in order. `rate`: its learning rate. Allocates nothing, but for refused steps. UserError when a step was
-  // refused and the recipe does not continue past it.
-  void record(const StepMetrics&, double rate, MetricsLog&);
+  // The steps, in order. `rate`: its learning rate. `log`: null where another rank writes it. Allocates nothing, but
+  // for refused steps. UserError when a step was refused and the recipe does not continue past it.
+  void record(const StepMetrics&, double rate, MetricsLog*);
 
   double loss() const { return loss_; }
   double smooth_loss() const { return smooth_loss_.value_or(loss_); }  // for people

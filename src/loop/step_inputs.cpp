@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "passes/partition/vote.h"
 #include "passes/techniques/average.h"
 #include "passes/techniques/lookahead.h"
 
@@ -75,6 +76,16 @@ void stage_step_inputs(Executor& e, int slot, int64_t seed, int64_t step, double
 void stage_optional_inputs(Executor& e, int slot, const Compiled& c, int64_t step) {
   if (e.has_input("average")) stage_scalar(e, slot, "average", average_share(c.recipe, c.steps, step));
   if (e.has_input("lookahead")) stage_scalar(e, slot, "lookahead", lookahead_share(c.recipe, step));
+}
+
+void stage_rank(Executor& e, int slots, int rank) {
+  if (!e.has_input("rank")) return;
+  const int32_t value = rank;
+  for (int slot = 0; slot < slots; ++slot) std::memcpy(e.staging(slot, "rank"), &value, sizeof(value));
+}
+
+void stage_vote(Executor& e, int slot, bool stop) {
+  if (e.has_input(kVote)) stage_scalar(e, slot, kVote, stop ? 1 : 0);
 }
 
 }  // namespace lathe

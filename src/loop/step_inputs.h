@@ -27,5 +27,9 @@ std::vector<std::string> too_short_for(const Compiled&);
 void stage_step_inputs(Executor&, int slot, int64_t seed, int64_t step, double lr, double loss_weight);
 // And those that the recipe asks for.
 void stage_optional_inputs(Executor&, int slot, const Compiled&, int64_t step);
+// On several ranks: which one this is, in all slots; the same in all steps.
+void stage_rank(Executor&, int slots, int rank);
+// On several ranks: whether this one asks all to stop (passes/partition/vote.h).
+void stage_vote(Executor&, int slot, bool stop);
 
 }  // namespace lathe

@@ -4,16 +4,18 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "passes/partition/vote.h"
 
 namespace lathe {
 
 StepQueue::StepQueue(Executor& executor, data::Loader& loader, int ahead, int slots, int first_slot)
     : executor_(executor), loader_(loader), ahead_(ahead), slots_(slots), offset_(first_slot) {
-  static constexpr std::string_view kKnown[] = {"loss", "grad_norm", "accepted", "gradient_scale"};
+  static constexpr std::string_view kKnown[] = {"loss", "grad_norm", "accepted", "gradient_scale", kVote};
   for (const Program& p : executor.set().programs) {
     if (std::ranges::find(p.outputs, "accepted", &Port::name) == p.outputs.end()) continue;
     for (const Port& o : p.outputs) {
       scaled_ = scaled_ || o.name == "gradient_scale";
+      voted_ = voted_ || (o.output_kind == OutputKind::metric && o.name == kVote);
       if (o.output_kind == OutputKind::metric && std::ranges::find(kKnown, o.name) == std::end(kKnown) &&
           std::ranges::find(added_, o.name) == added_.end())
         added_.push_back(o.name);
@@ -85,6 +87,7 @@ std::optional<StepMetrics> StepQueue::next() {
     if (submitted->part.loss) loss_ += executor_.metric(submitted->run, "loss");
     if (!submitted->part.last) continue;
     StepMetrics m{submitted->step, loss_, executor_.metric(submitted->run, "grad_norm"), true};
+    if (voted_) m.stop = executor_.metric(submitted->run, kVote) > 0;
     if (scaled_) m.gradient_scale = executor_.metric(submitted->run, "gradient_scale");
     for (size_t i = 0; i < added_.size(); ++i) m.added[i] = executor_.metric(submitted->run, added_[i]);
     m.names = added_;

@@ -23,6 +23,7 @@ struct StepMetrics {
   double loss = 0;   // sum over the micro-batches
   double grad_norm = 0;
   bool accepted = true;
+  bool stop = false;                        // a rank asks all to end (passes/partition/vote.h)
   double gradient_scale = 0;                // of the loss, where it is state; 0: it is not
   std::array<double, kMostAdded> added{};   // what passes of the program measure, in the order of `names`
   std::span<const std::string> names = {};  // of `added`; the queue's
@@ -67,6 +68,7 @@ class StepQueue {
   data::Loader& loader_;
   int ahead_, slots_, offset_;
   bool scaled_ = false;                           // steps have a loss scale that adapts
+  bool voted_ = false;                            // ranks may ask all to stop
   std::vector<std::string> added_;                // other metrics of the Programs that end a step
   std::array<Submitted, kMostRuns> submitted_{};  // a ring
   int first_run_ = 0, runs_ = 0;

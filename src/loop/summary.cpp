@@ -14,6 +14,7 @@ std::string summary_json(const TrainResult& r) {
   nlohmann::ordered_json j{
       {"out", r.out},
       {"device", r.device},
+      {"ranks", r.ranks},
       {"preempted", r.preempted},
       {"stopped_early", r.stopped_early},
       {"steps", r.steps},
@@ -36,6 +37,8 @@ std::string summary_json(const TrainResult& r) {
       {"outside_estimated", r.outside_estimated},
       {"outside_measured", r.outside_measured},
       {"data_wait_seconds", r.wait_seconds},
+      {"communication_seconds", r.communication_seconds},
+      {"exposed_communication_seconds", r.exposed_seconds},
       {"first_step_done_s", r.start_seconds},
       {"first_step_done_cpu_s", r.start_cpu_seconds},
       {"device_notes", r.device_notes},
@@ -51,6 +54,7 @@ std::string summary_json(const TrainResult& r) {
     j[fmt::format("{}_loss", set)] = number(found->loss);
     found->each([&](const char* name, double value) { j[fmt::format("{}_{}", set, name)] = number(value); });
   }
+  for (const RankRow& row : r.by_rank) j["by_rank"].push_back(nlohmann::ordered_json::parse(to_json(row)));
   if (!r.warnings.empty()) j["warnings"] = r.warnings;
   return j.dump(2) + "\n";
 }

@@ -8,7 +8,8 @@
 namespace lathe {
 
 // Numbers of evaluation are named after their set: "test_loss", "validation_accuracy". "test_loss" and "test_accuracy"
-// are always there, null where nothing was evaluated; others where there are such numbers. Ends with a line break.
+// are always there, null where nothing was evaluated; others where there are such numbers. "by_rank": an object for
+// each of several ranks. Ends with a line break.
 std::string summary_json(const TrainResult&);
 
 }  // namespace lathe

@@ -7,19 +7,18 @@
 #include "base/process_age.h"
 #include "base/stopwatch.h"
 #include "compile/outside.h"
+#include "loop/communication_time.h"
 #include "loop/monitor.h"
+#include "loop/ranks/fingerprint.h"
+#include "loop/ranks/replicas.h"
 #include "loop/run_evaluations.h"
+#include "loop/run_record.h"
 #include "loop/signals.h"
 #include "loop/start_notes.h"
 #include "loop/step_account.h"
 #include "loop/step_queue.h"
-#include "loop/summary.h"
 #include "peak/peak.h"
 #include "rundir/progress.h"
-#include "rundir/run_checkpoints.h"
-#include "rundir/run_data.h"
-#include "rundir/run_dir.h"
-#include "session/state.h"
 #include "workload/custom_data.h"
 
 namespace lathe {
@@ -32,41 +31,45 @@ class Trainer {
         progress_(o.progress ? *o.progress : no_progress_),
         monitor_(r),
         account_(
-            c_, [this] { return what_is_left(); }, progress_) {
+            c_, [this] { return record_->what_is_left(); }, progress_) {
     // All that can fail without a directory comes first: a run that cannot start leaves nothing behind.
     require_device(parse_device_name(r.device.name));
     dataset_ = o.train_data ? custom_dataset(r, o.train_data, o.validation_data, o.eval_data) : open_dataset(r);
-    result_.warnings = missing_classes(dataset_, dataset_.preparation ? dataset_.preparation->names : Names{});
+    result_.warnings =
+        missing_classes(dataset_, dataset_.preparation ? dataset_.preparation->names : std::vector<std::string>{});
     // A device that others use, too, says what they have left of its memory.
     const DeviceName name = parse_device_name(r.device.name);
-    auto device = find_backend(name.backend).open({name.index, static_cast<int>(r.device.threads)});
-    CompileOptions compile_options = o.compile;
+    auto device = find_backend(name.backend).open({name.index, static_cast<int>(r.device.threads), o.group});
+    CompileOptions compile_options = o.group ? rank_options(o.compile, r, *o.group, o.resume ? o.out : "") : o.compile;
     compile_options.free_memory = device->free_memory();
     c_ = compile(r, dataset_.spec, compile_options);
     result_.outside_estimated = estimate_outside(c_, c_.data.resident_bytes);
     session_ = open_session(c_, std::move(device));
     executor_ = &session_->executor();
+    communication_.watch(o.group, *executor_);
+    stage_rank(*executor_, c_.executor.slots, c_.mesh.rank);
     loader_ = std::make_unique<data::Loader>(*dataset_.train, c_.loader,
                                              loader_slots(*executor_, 0, c_.executor.slots - 2, true));
     queue_.emplace(*executor_, *loader_, c_.executor.ahead, c_.executor.slots - 2);
     evaluations_.emplace(c_, *executor_, dataset_);
+    options_.alike.push_back({"--resume", o.resume ? "yes" : "no"});
+    if (o.control) check_fingerprint(*o.control, c_, dataset_, o.compile.passes, options_.alike);
     terms_per_sample_ = c_.data.terms();
     schedule_ = schedule_of(c_);
-    if (options_.new_out) options_.out = io::make_new_dir(fs_, options_.out);
-    files_.emplace(r, RunPlace{options_.out, options_.resume, options_.compile.passes}, progress_);
+    record_.emplace(r, RunPlace{options_.out, options_.resume, options_.compile.passes}, options_.new_out, progress_,
+                    options_.group);
+    replicas_.emplace(*executor_, c_.state, o.group, o.control, r.parallel.check_replicas);
+    if (o.control) o.control->set_stack_folder(record_->out());
   }
 
   TrainResult run() {
-    progress_.note(fmt::format("run directory: {}", options_.out));
+    progress_.note(fmt::format("run directory: {}", record_->out()));
     const bool begins = !restore();
     const bool untrained = begins && c_.steps.total_steps == 0;
     if (!untrained && !evaluation_due_ && (step_ >= c_.steps.total_steps || monitor_.should_stop()))
       return nothing_to_do();
-    if (options_.on_start) options_.on_start(options_.out, step_);
-    fs_.remove_file(io::join_path(options_.out, kSummaryFile));  // of an earlier part: how this one ends is open
-    replace_text(fs_, io::join_path(options_.out, "recipe.toml"), to_toml(c_.recipe));
-    keep_run_data();
-    log_.emplace(fs_, options_.out, step_, !evaluation_due_);
+    if (options_.on_start) options_.on_start(record_->out(), step_);
+    record_->begin(c_, dataset_, step_, !evaluation_due_);
     result_.device_notes = executor_->device().notes();
     note_start(c_, result_.device_notes, progress_);
     for (const std::string& what : result_.warnings) progress_.note("warning: " + what);
@@ -94,22 +97,6 @@ class Trainer {
   }
 
  private:
-  using Names = std::vector<std::string>;
-
-  void keep_run_data() {
-    if (!dataset_.preparation) return;
-    if (!write_run_data(fs_, options_.out, {dataset_.spec, *dataset_.preparation}))
-      progress_.note(
-          fmt::format("warning: no {}, which would be too large: a prediction will ask for the data", kRunDataFile));
-    dataset_.preparation.reset();
-  }
-
-  std::string what_is_left() {
-    const auto newest = files_->newest();
-    return newest ? fmt::format("the checkpoint of step {} is intact: {}", *newest, options_.out)
-                  : "there is no checkpoint yet";
-  }
-
   void cut_short() {
     if (options_.on_cut_short) options_.on_cut_short(c_);
   }
@@ -117,14 +104,14 @@ class Trainer {
   // What the device computed since the last checkpoint is gone; files are as they were. The step is the first that the
   // host did not see the end of.
   [[noreturn]] void lost(const DriverError& e) {
-    const auto newest = files_->newest();
+    const auto newest = record_->newest();
     throw DriverError(fmt::format(
         "{}: lost in step {} of {}: {}; {}; the system's log may say more (dmesg)", c_.recipe.device.name,
         queue_->oldest().value_or(step_) + 1, c_.steps.total_steps, e.what(),
         !newest ? "there is no checkpoint yet: start again, here or with another --device"
                 : fmt::format("the checkpoint of step {} is intact: continue with --resume --out {}, here or with "
                               "another --device",
-                              *newest, options_.out)));
+                              *newest, record_->out())));
   }
 
   // The checkpoint is at the end of the recipe already: its numbers are shown, no file changes.
@@ -144,7 +131,7 @@ class Trainer {
 
   // Whether there was a checkpoint.
   bool restore() {
-    const auto found = files_->restore(*session_, c_);
+    const auto found = record_->restore(*session_, c_);
     if (!found) return false;
     step_ = found->manifest.step;
     const auto info = [&](const char* key) {
@@ -194,6 +181,9 @@ class Trainer {
                 ? c_.program(accumulates ? "accumulate_tail" : "train_tail")
                 : whole_;
     if (accumulates) update_ = c_.program("update");
+    if (options_.control)
+      options_.control->position().set_per_step(c_.steps.accumulate * collectives_in(c_.set.programs[whole_]) +
+                                                (update_ ? collectives_in(c_.set.programs[*update_]) : 0));
     first_step_ = step_;
     if (evaluation_due_) {
       progress_.note(fmt::format("the evaluation of step {}, which a signal ended", step_));
@@ -206,46 +196,40 @@ class Trainer {
       const Stopwatch begin;
       const DeviceCounters before = executor_->device().counters();
       if (!run_step()) return stop_in_step();
-      if (step_ > first_step_) count(before);
+      communication_.end_step();
+      if (step_ > first_step_) result_.in_steps.add(executor_->device().counters(), before);
       ++step_;
       result_.seconds += begin.seconds();
       samples_ += c_.steps.samples_in(step_ - 1);
       after_step();
-      if (const int number = signal(); number && (step_ < c_.steps.total_steps || evaluation_due_)) {
-        stop_here(number);
-        return;
-      }
+      if (must_stop() && (step_ < c_.steps.total_steps || evaluation_due_)) return stop_here();
       if (result_.stopped_early) return;
     }
   }
 
-  void stop_here(int number) {
-    progress_.note(fmt::format("signal {}: checkpoint at step {}; resume with --resume", number, step_));
+  // Ranks end together: as soon as all know that one of them asks for it.
+  bool must_stop() const { return options_.group ? stop_after_ && step_ >= *stop_after_ : signal() != 0; }
+
+  void stop_here() {
+    const std::string reason = signal() ? fmt::format("signal {}", signal()) : "a signal to another rank";
+    progress_.note(fmt::format("{}: checkpoint at step {}; resume with --resume", reason, step_));
     checkpoint();
     result_.preempted = true;
   }
 
   // A signal came in the middle of a step, which was left.
   void stop_in_step() {
-    if (!executor_->leaving().spoiled()) return stop_here(signal());
+    if (!executor_->leaving().spoiled()) return stop_here();
     flush();
     result_.warnings.push_back(
         fmt::format("signal {}: step {} was left half done, it takes too long; steps since the last checkpoint are "
                     "lost, --resume does them again: {}",
-                    signal(), step_ + 1, what_is_left()));
+                    signal(), step_ + 1, record_->what_is_left()));
     progress_.note("warning: " + result_.warnings.back());
     result_.preempted = true;
   }
 
   int signal() const { return signals_ ? signals_->received() : 0; }
-
-  void count(const DeviceCounters& before) {
-    const DeviceCounters& now = executor_->device().counters();
-    result_.in_steps.launches += now.launches - before.launches;
-    result_.in_steps.blocking += now.blocking - before.blocking;
-    result_.in_steps.pauses += now.pauses - before.pauses;
-    result_.in_steps.allocations += now.allocations - before.allocations;
-  }
 
   // The next batch, with the step's inputs in its slot, on its way to the device.
   data::Batch take_batch(int64_t step) {
@@ -254,6 +238,7 @@ class Trainer {
     const double terms = static_cast<double>(c_.steps.samples_in(step) * terms_per_sample_);
     stage_step_inputs(*executor_, b.slot, c_.recipe.seed, step, rate_of(step), 1.0 / terms);
     stage_optional_inputs(*executor_, b.slot, c_, step);
+    stage_vote(*executor_, b.slot, signal() != 0);
     executor_->stage(program_of(b), b.slot);
     return b;
   }
@@ -268,6 +253,7 @@ class Trainer {
   // Gives one optimizer step to the device: every micro-batch, then the update. False: it was left (run/leaving.h).
   bool run_step() {
     executor_->leaving().begin_step();
+    communication_.begin_step(step_ + 1);
     const int64_t count = c_.steps.batches_in(step_);
     for (int64_t i = 0; i < count; ++i) {
       const data::Batch now = batch_;
@@ -299,7 +285,11 @@ class Trainer {
 
   // Records the steps that are done, in order.
   void record_finished() {
-    while (const auto m = queue_->next()) account_.record(*m, rate_of(m->step), *log_);
+    while (const auto m = queue_->next()) {
+      // Runs that are under way are completed, as many on all ranks.
+      if (m->stop && !stop_after_) stop_after_ = m->step + c_.executor.ahead;
+      account_.record(*m, rate_of(m->step), record_->log());
+    }
   }
 
   // Waits for every step: before anything that shows, keeps or depends on the state of the run.
@@ -333,7 +323,9 @@ class Trainer {
       record_finished();
     if (step_ == first_step_ + 1) {
       // From here on there is something that a checkpoint would keep.
-      if (options_.handle_signals) executor_->leaving().watch(&signals_.emplace().flag());
+      if (options_.handle_signals) signals_.emplace();
+      // A rank that left a step by itself would leave the others in it.
+      if (signals_ && !options_.group) executor_->leaving().watch(&signals_->flag());
       result_.start_seconds = process_age();
       result_.start_cpu_seconds = process_cpu_seconds();
     }
@@ -342,6 +334,7 @@ class Trainer {
     progress_.update({step_, c_.steps.total_steps, account_.epoch_after(step_), account_.smooth_loss(),
                       rate_of(step_ - 1), rate, per_step * static_cast<double>(c_.steps.total_steps - step_)});
     if (options_.on_step) options_.on_step(step_, *executor_);
+    replicas_->after_step(step_);
     evaluate_and_keep();
   }
 
@@ -350,7 +343,10 @@ class Trainer {
     const bool again = std::exchange(evaluation_due_, false);
     if (evaluates()) {
       evaluation_due_ = !evaluate_now();
-      if (evaluation_due_) return;
+      if (evaluation_due_) {
+        stop_after_ = step_;
+        return;
+      }
     }
     if (again || keeps() || result_.stopped_early) checkpoint();
   }
@@ -358,7 +354,8 @@ class Trainer {
   // False: a signal came first; then nothing is reported or changed.
   bool evaluate_now() {
     const bool last = step_ == c_.steps.total_steps, regular = is_epoch_end(c_.recipe.train.eval_every);
-    const auto found = evaluations_->run({.last = last, .regular = regular, .step = step_, .monitor = &monitor_});
+    const StopFlag* const stop = signals_ ? &signals_->flag() : nullptr;
+    const auto found = evaluations_->run({last, regular, step_, &monitor_, stop});
     if (!found) return false;
     report(found->followed);
     if (found->followed.split == data::Split::validation) judge(found->followed, regular);
@@ -368,7 +365,7 @@ class Trainer {
 
   void report(const EvalResult& found) {
     (found.split == data::Split::validation ? result_.validation : result_.test) = found;
-    write_evaluation(*log_, step_, found);
+    if (record_->log()) write_evaluation(*record_->log(), step_, found);
     fmt::memory_buffer text;
     fmt::format_to(std::back_inserter(text), "epoch {}: ", c_.steps.epoch_of(step_));
     append_evaluation(text, found);
@@ -396,6 +393,7 @@ class Trainer {
 
   void publish(Which which) {
     flush();
+    replicas_->compare(step_);
     std::map<std::string, std::string> info{{"total_steps", std::to_string(c_.steps.total_steps)},
                                             {kSecondsInfo, fmt::format("{:.3f}", earlier_seconds_ + result_.seconds)},
                                             {kTimedFromInfo, std::to_string(result_.timed_from)}};
@@ -403,13 +401,12 @@ class Trainer {
     account_.save(info);
     monitor_.save(info);
     if (dataset_.held_out > 0) info[kHeldOutInfo] = held_out_text();
-    files_->publish(which, *session_, c_, step_, std::move(info), *log_);
-  }
-
-  double step_flops() const {
-    double flops = 0;
-    for (const Launch& l : c_.set.programs[whole_].launches) flops += l.flops();
-    return flops * static_cast<double>(c_.steps.accumulate);
+    try {
+      record_->publish(which, *session_, c_, step_, std::move(info));
+    } catch (const UserError& e) {
+      if (options_.control) options_.control->fail_alike(e.what());
+      throw;
+    }
   }
 
   TrainResult finish() {
@@ -421,55 +418,60 @@ class Trainer {
     result_.eval_loss = result_.test ? result_.test->loss : std::numeric_limits<double>::quiet_NaN();
     result_.accuracy = result_.test ? result_.test->accuracy : std::numeric_limits<double>::quiet_NaN();
     result_.samples_per_second = result_.seconds > 0 ? static_cast<double>(samples_) / result_.seconds : 0;
-    result_.flops_per_second =
-        result_.seconds > 0 ? step_flops() * static_cast<double>(step_ - first_step_) / result_.seconds : 0;
+    result_.ranks = c_.mesh.ranks;
+    const double runs = static_cast<double>((step_ - first_step_) * c_.steps.accumulate);
+    result_.flops_per_second = result_.seconds > 0 ? runs * flops_in(c_.set.programs[whole_]) / result_.seconds : 0;
     result_.memory = c_.memory();
     result_.allocated = executor_->allocated() + loader_->scratch_bytes() + dataset_.resident_bytes;
     LATHE_CHECK(result_.allocated == result_.memory.total(), "allocated {}, planned {}", result_.allocated,
                 result_.memory.total());
     result_.wait_seconds = loader_->waited_seconds();
-    result_.out = options_.out;
-    result_.device = c_.recipe.device.name;
+    result_.communication_seconds = communication_.seconds();
+    result_.exposed_seconds = communication_.exposed();
     result_.resident_bytes = resident_peak();
     result_.outside_measured = measure_outside(c_);
+    if (options_.group) sum_up_ranks(*options_.group, step_ - first_step_, !options_.control, result_);
+    result_.out = record_->out();
+    result_.device = c_.recipe.device.name;
     // A run that was at its end already has one.
     const auto keep_summary = [&] {
-      if (!result_.unchanged) replace_text(fs_, io::join_path(options_.out, kSummaryFile), summary_json(result_));
+      if (!result_.unchanged) record_->summarize(result_);
     };
     keep_summary();
-    if (!hurried_ && options_.measure_peak) {
+    if (options_.on_end) options_.on_end(c_);
+    if (!hurried_ && options_.measure_peak && record_->writes()) {
       const DeviceName device = parse_device_name(c_.recipe.device.name);
       // Loaders fill the executor's memory ahead: they end before it.
       evaluations_.reset();
       queue_.reset();
       loader_.reset();
       session_.reset();
-      if (device.backend != "ref")
-        result_.peak_flops = std::max(
-            result_.flops_per_second,
-            measure_peak(find_backend(device.backend), {device.index, static_cast<int>(c_.recipe.device.threads)})
-                .flops_per_second);
+      const auto threads = static_cast<int>(c_.recipe.device.threads * c_.mesh.ranks);
+      if (device.backend != "ref") {
+        const double peak = measure_peak(find_backend(device.backend), {device.index, threads}).flops_per_second;
+        result_.peak_flops = std::max(result_.flops_per_second, peak);
+      }
       keep_summary();
     }
     return result_;
   }
 
   TrainOptions options_;
-  io::PosixFs fs_;
   ProgressSink no_progress_;
   ProgressSink& progress_;
   std::optional<StopSignals> signals_;
   Monitor monitor_;
-  std::optional<RunCheckpoints> files_;
+  std::optional<RunRecord> record_;
   Dataset dataset_;
   Compiled c_;
   StepAccount account_;
   std::unique_ptr<Session> session_;
   Executor* executor_ = nullptr;  // the session's
+  CommunicationTime communication_;
   std::unique_ptr<data::Loader> loader_;
   std::optional<StepQueue> queue_;
   std::optional<RunEvaluations> evaluations_;
-  std::optional<MetricsLog> log_;
+  std::optional<Replicas> replicas_;
   ScheduleRun schedule_;
   int64_t terms_per_sample_ = 1;
 
@@ -477,9 +479,10 @@ class Trainer {
   std::optional<size_t> update_;
   data::Batch batch_;
   int64_t step_ = 0, first_step_ = 0, samples_ = 0;
-  bool evaluation_due_ = false;  // of the step that was just done
-  bool hurried_ = false;         // by a signal
-  double earlier_seconds_ = 0;   // of training, up to the checkpoint that this part began with
+  std::optional<int64_t> stop_after_;  // steps, because a rank asked for it
+  bool evaluation_due_ = false;        // of the step that was just done
+  bool hurried_ = false;               // by a signal
+  double earlier_seconds_ = 0;         // of training, up to the checkpoint that this part began with
   TrainResult result_;
 };
 

@@ -88,6 +88,16 @@ struct MemoryRecipe {
   friend bool operator==(const MemoryRecipe&, const MemoryRecipe&) = default;
 };
 
+struct CommRecipe {
+  double timeout = 120;
+  friend bool operator==(const CommRecipe&, const CommRecipe&) = default;
+};
+
+struct ParallelRecipe {  // Beside options of passes.
+  int64_t check_replicas = 100;
+  friend bool operator==(const ParallelRecipe&, const ParallelRecipe&) = default;
+};
+
 // Where a key was written: a position in the file, or a --set argument. Line 0: neither, a default or set in code.
 struct RecipeOrigin {
   uint32_t line = 0, column = 0;  // from 1
@@ -114,6 +124,8 @@ struct Recipe {  // All that a run is told.
   TrainRecipe train;            // [train]
   CheckpointRecipe checkpoint;  // [checkpoint]
   MemoryRecipe memory;          // [memory]
+  CommRecipe comm;              // [comm]
+  ParallelRecipe parallel;      // [parallel]
   // Options of passes (passes/techniques/table.h), by their structs: passes.get<ClipNormOptions>(). Their keys stand in
   // several sections.
   ParamSets passes;

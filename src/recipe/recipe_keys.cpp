@@ -259,6 +259,14 @@ const RecipeKey kKeys[] = {
      "most bytes that a run may allocate, like \"512MiB\": arena, staging, snapshot, data; activations that do not fit "
      "are "
      "computed again (`lathe plan --curve`); \"0\": what the device has, and nothing is computed again"},
+
+    {KEY(comm.timeout), kStable, kHow, kAlways, range(0.5, 86400),
+     "seconds that a rank waits for another before the run ends and names it; longer than its part of a checkpoint "
+     "takes to write"},
+
+    {KEY(parallel.check_replicas), kFree, kHow, kAlways, count(0),
+     "steps after which ranks compare the state that each of them has whole, as they do before every checkpoint; 0: "
+     "never"},
 };
 #undef KEY
 

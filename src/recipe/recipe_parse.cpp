@@ -158,10 +158,10 @@ bool Reader::read_value(FieldPtr field, const Allowed& allowed, const std::strin
               return true;
             }
           }
-          if constexpr (std::is_same_v<T, int64_t>) {
+          if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, ByteSize>) {
             const auto* word = node.as_string();
             if (word && !allowed.word.empty() && word->get() == allowed.word) {
-              *p = allowed.word_value;
+              *p = T{allowed.word_value};
               return true;
             }
           }

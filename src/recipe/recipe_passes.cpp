@@ -36,7 +36,7 @@ RecipeKeys with_pass_keys(RecipeKeys keys) {
       made.push_back({std::string(f.name),
                       nullptr,
                       f.stable,
-                      KeyEffect::numbers,
+                      f.numbers ? KeyEffect::numbers : KeyEffect::how,
                       {},
                       f.allowed,
                       f.help,

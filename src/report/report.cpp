@@ -14,6 +14,7 @@
 #include "report/report_classes.h"
 #include "report/report_cost.h"
 #include "report/report_labels.h"
+#include "report/report_ranks.h"
 #include "rundir/metrics_lines.h"
 #include "rundir/progress.h"
 #include "rundir/run_data.h"
@@ -24,6 +25,7 @@ namespace lathe {
 namespace {
 
 constexpr int64_t kMaxMetricsBytes = int64_t{1} << 30;
+constexpr int64_t kMaxSummaryBytes = int64_t{1} << 26;  // a row for each rank
 constexpr size_t kPromptBytes = 60, kWrittenBytes = 320;
 constexpr int64_t kBytesAtOnce = 8;
 constexpr double kWritingSeconds = 1.5;
@@ -152,7 +154,7 @@ nlohmann::json read_summary(const std::string& run, const Curves& curves) {
   io::PosixFs fs;
   const std::string path = io::join_path(run, kSummaryFile);
   if (!io::info_at(fs, path)) return nullptr;
-  const auto j = nlohmann::json::parse(read_text(fs, path), nullptr, false);
+  const auto j = nlohmann::json::parse(read_text(fs, path, kMaxSummaryBytes), nullptr, false);
   const bool whole = j.is_object() && j.contains("steps") && j["steps"].is_number();
   return whole && j["steps"].get<double>() >= curves.last_step ? j : nullptr;
 }
@@ -204,6 +206,7 @@ void add_facts(io::Report& report, const nlohmann::json& summary, const Curves& 
   if (curves.refused > 0) fact("steps refused", fmt::format("{:.0f}", curves.refused));
   if (const auto v = number("training_seconds")) fact("training time", format_seconds(*v));
   if (const auto v = number("samples_per_second")) fact("samples per second", io::short_number(*v));
+  if (const auto v = number("ranks"); v && *v > 1) fact("ranks", fmt::format("{:.0f}", *v));
   if (const auto v = number("percent_of_peak")) fact("of the GEMM peak", fmt::format("{:.0f} %", *v));
 }
 
@@ -233,11 +236,23 @@ std::string obstacle(F&& f) {
   }
 }
 
+void append(io::Report& report, std::vector<io::ReportPart> parts) {
+  for (io::ReportPart& part : parts) report.parts.push_back(std::move(part));
+}
+
 // The beginning of a page: all that follows from the run's own files.
-io::Report logged(const std::string& run, const Recipe& r, const std::optional<DataSpec>& data) {
+struct Logged {
+  io::Report report;
+  int ranks = 1;  // that trained
+};
+
+Logged logged(const std::string& run, const Recipe& r, const std::optional<DataSpec>& data) {
   const Curves curves = read_metrics(io::join_path(run, "metrics.jsonl"));
   const nlohmann::json summary = read_summary(run, curves);
-  io::Report report;
+  Logged out;
+  if (summary.is_object() && summary.contains("ranks") && summary["ranks"].is_number_integer())
+    out.ranks = std::clamp(summary["ranks"].get<int>(), 1, 1 << 20);
+  io::Report& report = out.report;
   report.title = r.name;
   report.subtitle = fmt::format("{} on {}", r.model.family, r.device.name);
   report.note = note_about_end(run, summary, curves);
@@ -255,11 +270,8 @@ io::Report logged(const std::string& run, const Recipe& r, const std::optional<D
   for (const auto& [name, line] : curves.added)
     report.parts.push_back(
         {name, "Measured by a pass of the program.", io::line_chart({"step", name, {line}}), {}, {}});
-  return report;
-}
-
-void append(io::Report& report, std::vector<io::ReportPart> parts) {
-  for (io::ReportPart& part : parts) report.parts.push_back(std::move(part));
+  append(report, rank_parts(run, summary));
+  return out;
 }
 
 // With the weights of the run's checkpoint where there is one, else with the first ones; why: as obstacle().
@@ -291,7 +303,9 @@ std::string make_report(const std::string& run, const std::vector<std::string>& 
   });
   std::string no_plan;
   if (!spec) no_plan = obstacle([&] { spec = load_run_data(run, r).spec; });
-  io::Report report = logged(run, r, spec);
+  Logged begun = logged(run, r, spec);
+  io::Report& report = begun.report;
+  const int ranks = begun.ranks;
   if (dataset.train) report.subtitle += "; " + io::readable_text(dataset.train->description());
 
   // What the net makes of samples that it has not seen.
@@ -323,24 +337,30 @@ std::string make_report(const std::string& run, const std::vector<std::string>& 
     append(report, label_parts(opened.session->executor(), *c, *unseen, set));
     append(report, class_parts(opened.session->executor(), *c, *unseen, set, class_names(r)));
   }
-  if (c)
-    append(report, memory_parts(*c));
+  std::optional<Compiled> of_rank;
+  if (c && ranks > 1) {
+    o.mesh = {ranks, 0};
+    o.predict = 0;
+    no_plan = obstacle([&] { of_rank = compile(r, *spec, o); });
+  }
+  if (c && no_plan.empty())
+    append(report, memory_parts(of_rank ? *of_rank : *c));
   else
     report.parts.push_back(missing_part("Memory over one step", no_plan));
-  if (no_run.empty())
+  if (no_run.empty()) {
     append(report, time_parts(opened.session->executor(), *c, *dataset.train));
-  else
+    if (ranks > 1) report.parts.back().text += " This is one rank with all of the batch.";
+  } else
     report.parts.push_back(missing_part("Time per node", no_run));
   report.parts.push_back(recipe_part(r));
   return io::report_html(report);
 }
 
 std::string make_short_report(const std::string& run, const Compiled& c) {
-  io::Report report = logged(run, c.recipe, c.data);
+  io::Report report = logged(run, c.recipe, c.data).report;
   append(report, memory_parts(c));
   report.parts.push_back({"Predictions, time per node", "", "", {}, {}});
-  report.parts.back().missing =
-      fmt::format("Not measured, since the run did not come to its end: `lathe report {}` does it.", run);
+  report.parts.back().missing = fmt::format("Not measured yet: `lathe report {}` does it.", run);
   report.parts.push_back(recipe_part(c.recipe));
   return io::report_html(report);
 }

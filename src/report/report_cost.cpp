@@ -32,7 +32,9 @@ io::ReportPart memory_part(const Program& p, std::string title) {
   if (n == 0) return {};
   const ByteUnit unit = byte_unit(m.total / 2);  // so that the axis has steps
   io::StackChart chart{"node", std::string(unit.name), {}, {}};
-  for (const MemoryClass k : {MemoryClass::weights, MemoryClass::optimizer, MemoryClass::staging}) {
+  for (const MemoryClass k :
+       {MemoryClass::weights, MemoryClass::optimizer, MemoryClass::staging, MemoryClass::communication}) {
+    if (k == MemoryClass::communication && m.of(k) == 0) continue;
     chart.names.emplace_back(to_string(k));
     chart.values.emplace_back(n, static_cast<double>(m.of(k)) / unit.bytes);
   }
@@ -136,6 +138,7 @@ std::vector<io::ReportPart> memory_parts(const Compiled& c) {
                              : *phase.name   ? std::string("the update that ends a step")
                                              : std::string("one step");
     parts.push_back(memory_part(p, "Memory over " + what));
+    if (c.mesh.ranks > 1) parts.back().text += " This is the first rank's.";
     parts.push_back(holders_part(p));
     if (*phase.name) parts.back().title += fmt::format(" of the {}", phase.name);
   }

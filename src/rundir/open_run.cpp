@@ -79,7 +79,8 @@ PipelineOptions passes_of_run(const std::string& run, Which which, PipelineOptio
   return own;
 }
 
-std::unique_ptr<Session> open_run(const std::string& run, const Compiled& c, Which which) {
+std::unique_ptr<Session> open_run(const std::string& run, const Compiled& c, Which which,
+                                  std::unique_ptr<Device> device) {
   io::PosixFs fs;
   io::Notes notes;
   const bool best = which == Which::best;
@@ -91,7 +92,7 @@ std::unique_ptr<Session> open_run(const std::string& run, const Compiled& c, Whi
                     best ? "best checkpoint; training keeps one with checkpoint.best = true" : "checkpoint"),
         Exit::missing_input);
   check_recipe_of(run, found->manifest);
-  auto session = open_session(c);
+  auto session = open_session(c, std::move(device));
   session->load_files(found->path, Keep::model);
   return session;
 }

@@ -26,8 +26,10 @@ Recipe load_run_recipe(const std::string& run, const std::vector<std::string>& s
 // Custom passes that the run had and `own` has not are named by warn(): only the program that has them can run them.
 PipelineOptions passes_of_run(const std::string& run, Which = Which::newest, PipelineOptions own = {});
 
-// A session with the weights of the run's checkpoint; what is wrong with others goes to warn().
-std::unique_ptr<Session> open_run(const std::string& run, const Compiled&, Which = Which::newest);
+// A session with the weights of the run's checkpoint, on this device (null: on one that it opens); what is wrong with
+// others goes to warn().
+std::unique_ptr<Session> open_run(const std::string& run, const Compiled&, Which = Which::newest,
+                                  std::unique_ptr<Device> = nullptr);
 
 // The device that a run was trained on, where that is here: its bits continue as they were. None: there is no run, or
 // the device is gone; then the checkpoint says that bits will differ.

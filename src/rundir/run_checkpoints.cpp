@@ -4,6 +4,7 @@
 
 #include "backend/cpu/isa.h"
 #include "base/version.h"
+#include "session/publish.h"
 
 namespace lathe {
 namespace {
@@ -12,6 +13,8 @@ namespace {
 std::string instruction_set(const Compiled& c) {
   return c.target.name == "cpu" ? fmt::format("cpu {}", cpu::active_isa()) : c.target.name;
 }
+
+Keep files_of(Which which) { return which == Which::best ? Keep::model : Keep::all; }
 
 }  // namespace
 
@@ -84,22 +87,34 @@ void RunCheckpoints::check_same_passes(const io::Checkpoint& found) const {
       Exit::bad_recipe);
 }
 
+void help_publish(Which which, Session& session, const Compiled& c, comm::Group& group) {
+  io::PosixFs fs;
+  try {
+    publish_checkpoint(
+        &group, fs, "", "", [] { return io::Manifest(); }, session.files(files_of(which)));
+  } catch (const UserError&) {
+    if (c.recipe.checkpoint.on_error != "warn") throw;  // the first rank warns
+  }
+}
+
 void RunCheckpoints::publish(Which which, Session& session, const Compiled& c, int64_t step,
-                             std::map<std::string, std::string> info, MetricsLog& log) {
+                             std::map<std::string, std::string> info, MetricsLog& log, comm::Group* group) {
   const bool best = which == Which::best;
   const std::string& folder = best ? best_ : checkpoints_;
   io::Notes notes;
   try {
-    const auto files = session.files(best ? Keep::model : Keep::all);
-    io::Manifest about;
-    about.step = step;
-    about.recipe_hash = recipe_hash(c.recipe, pipeline_changes(place_.passes));
-    about.software = fmt::format("lathe {}", kVersion);
-    about.isa = instruction_set(c);
-    about.info = std::move(info);
-    about.info["disabled_passes"] = passes_text();
-    log.sync();
-    io::publish_checkpoint(fs_, folder, job_id(), about, files);
+    const auto about = [&] {
+      io::Manifest m;
+      m.step = step;
+      m.recipe_hash = recipe_hash(c.recipe, pipeline_changes(place_.passes));
+      m.software = fmt::format("lathe {}", kVersion);
+      m.isa = instruction_set(c);
+      m.info = std::move(info);
+      m.info["disabled_passes"] = passes_text();
+      log.sync();
+      return m;
+    };
+    publish_checkpoint(group, fs_, folder, job_id(), about, session.files(files_of(which)));
     (best ? best_retention_ : retention_).apply(fs_, folder, notes);
   } catch (const UserError& e) {
     if (c.recipe.checkpoint.on_error != "warn") throw;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "comm/group.h"
 #include "io/checkpoint.h"
 #include "io/run_lock.h"
 #include "rundir/open_run.h"
@@ -27,6 +28,9 @@ struct RunPlace {               // Where a run lives.
   PipelineOptions passes = {};  // that differ from the pipeline's are noted in the checkpoints
 };
 
+// What the other ranks do in RunCheckpoints::publish().
+void help_publish(Which, Session&, const Compiled&, comm::Group&);
+
 class RunCheckpoints {
  public:
   // Makes the directories, takes the lock and cleans up after a process that died. UserError: the directory holds
@@ -37,8 +41,10 @@ class RunCheckpoints {
   std::optional<io::Checkpoint> restore(Session&, const Compiled&);
 
   // Writes the state as it is after `step`; `info` is for restore(). A directory that cannot be written is an error, or
-  // a warning where checkpoint.on_error says so.
-  void publish(Which, Session&, const Compiled&, int64_t step, std::map<std::string, std::string> info, MetricsLog&);
+  // a warning where checkpoint.on_error says so. `group`: of the ranks that write it together, of which this is the
+  // first one; the others call help_publish(). Null: one rank.
+  void publish(Which, Session&, const Compiled&, int64_t step, std::map<std::string, std::string> info, MetricsLog&,
+               comm::Group* group);
 
   std::optional<int64_t> newest();  // the step of the last one
 

@@ -209,7 +209,8 @@ RunInfo read_run(const std::string& path) {
     r.recipe = parse_foreign_recipe(read_text(fs, recipe), recipe);
     if (io::info_at(fs, log)) read_log(r, log, read_text(fs, log, kMaxLogBytes));
     nlohmann::json summary;
-    if (io::info_at(fs, summary_path)) summary = nlohmann::json::parse(read_text(fs, summary_path), nullptr, false);
+    if (io::info_at(fs, summary_path))
+      summary = nlohmann::json::parse(read_text(fs, summary_path, kMaxLogBytes), nullptr, false);
     read_state(r, summary);
     if (r.state == RunState::finished || r.state == RunState::stopped) {
       r.seconds = member<double>(summary, "training_seconds");

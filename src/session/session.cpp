@@ -4,13 +4,18 @@
 #include <cmath>
 #include <cstring>
 
+#include "backend/host_device.h"
 #include "base/did_you_mean.h"
 #include "base/version.h"
 #include "base/warning.h"
-#include "comm/group.h"
+#include "comm/collectives.h"
+#include "passes/bucket.h"
+#include "passes/partition/vote.h"
 #include "passes/techniques/gate.h"
 #include "plan/plan.h"
+#include "session/publish.h"
 #include "session/state.h"
+#include "session/state_parts.h"
 
 namespace lathe {
 namespace {
@@ -41,13 +46,17 @@ Prepared prepare(StepSet steps, const SessionOptions& o) {
   if (!context.options.has<GateOptions>()) context.options.set(GateOptions{.update = "after_all"});
   StepSet set = run_pipeline(std::move(steps), context, o.passes);
   out.state = std::move(set.state);
-  out.set = plan(std::move(set.graphs), target, backend.kernels(), {.allow_fallback = false, .budget = o.budget});
+  const int64_t in_flight = context.options.get<BucketOptions>().in_flight.bytes;
+  out.set = plan(std::move(set.graphs), target, backend.kernels(),
+                 {.allow_fallback = false, .budget = o.budget, .in_flight = in_flight});
   return out;
 }
 
 std::unique_ptr<Executor> open(Prepared p, const SessionOptions& o) {
-  return std::make_unique<Executor>(
-      std::move(p.set), find_backend(p.device.backend).open({p.device.index, o.threads, o.group}), o.executor);
+  ExecutorOptions options = o.executor;
+  options.largest_whole = largest_whole(p.state);
+  return std::make_unique<Executor>(std::move(p.set),
+                                    find_backend(p.device.backend).open({p.device.index, o.threads, o.group}), options);
 }
 
 // Ports of that name, of all Programs.
@@ -64,12 +73,19 @@ std::optional<DType> dtype_of_input(const ProgramSet& set, std::string_view name
   return out;
 }
 
-std::string input_names(const ProgramSet& set) {
-  std::vector<std::string> names;
+// For messages about a name that is none of them.
+std::string expected_names(std::string_view got, const std::vector<std::string_view>& names) {
+  const auto near = did_you_mean(got, names);
+  return fmt::format("expected one of {}{}", fmt::join(names, ", "),
+                     near ? fmt::format("; did you mean \"{}\"?", *near) : "");
+}
+
+std::string expected_inputs(std::string_view got, const ProgramSet& set) {
+  std::vector<std::string_view> names;
   for (const Program& p : set.programs)
     for (const Port& in : p.inputs)
       if (!is_state(in.kind) && std::ranges::find(names, in.name) == names.end()) names.push_back(in.name);
-  return fmt::format("{}", fmt::join(names, ", "));
+  return expected_names(got, names);
 }
 
 }  // namespace
@@ -80,11 +96,14 @@ Session::Session(StepSet steps, const SessionOptions& o) {
   executor_ = open(std::move(p), o);
   has_snapshot_ = o.executor.snapshot;
   initialize(o.seed);
-  feed_rank(o);
+  join_ranks(o);
 }
 
-void Session::feed_rank(const SessionOptions& o) {
-  if (o.group && dtype_of_input(executor_->set(), "rank")) feed("rank", o.group->rank());
+void Session::join_ranks(const SessionOptions& o) {
+  ranks_ = o.group ? &host_device(executor_->device()).collectives() : nullptr;
+  if (!o.group) return;
+  if (dtype_of_input(executor_->set(), "rank")) feed("rank", o.group->rank());
+  if (dtype_of_input(executor_->set(), kVote)) feed(kVote, 0.0);
 }
 
 Session::Session(StateTable state, ProgramSet set, std::unique_ptr<Device> device, const ExecutorOptions& o)
@@ -116,7 +135,7 @@ void Session::feed(std::string_view input, std::span<const std::byte> bytes) {
     fits = fits || p.type.bytes() == static_cast<int64_t>(bytes.size());
     if (std::string t = to_string(p.type); std::ranges::find(types, t) == types.end()) types.push_back(std::move(t));
   });
-  LATHE_USER_CHECK(known, "input \"{}\": expected one of {}", input, input_names(executor_->set()));
+  LATHE_USER_CHECK(known, "input \"{}\": {}", input, expected_inputs(input, executor_->set()));
   LATHE_USER_CHECK(fits, "input \"{}\": expected {}, got {} bytes", input, fmt::join(types, " or "), bytes.size());
   wait();
   if (!bytes.empty()) std::memcpy(executor_->staging(0, input), bytes.data(), bytes.size());
@@ -128,7 +147,7 @@ void Session::feed(std::string_view input, double value) {
   each_input(executor_->set(), input, [&](const Port& p) {
     if (!type || p.type.numel() == 1) type = p.type;
   });
-  LATHE_USER_CHECK(type, "input \"{}\": expected one of {}", input, input_names(executor_->set()));
+  LATHE_USER_CHECK(type, "input \"{}\": {}", input, expected_inputs(input, executor_->set()));
   LATHE_USER_CHECK(type->numel() == 1, "input \"{}\": expected {}, got one number", input, to_string(*type));
   if (!is_float(type->dtype)) {
     const double bits = 8.0 * static_cast<double>(size_of(type->dtype));
@@ -153,9 +172,9 @@ void Session::run(std::string_view graph) {
   const ProgramSet& set = executor_->set();
   const Program* p = set.find(graph);
   if (!p) {
-    std::vector<std::string> names;
+    std::vector<std::string_view> names;
     for (const Program& each : set.programs) names.push_back(each.name);
-    throw UserError(fmt::format("run \"{}\": expected one of {}", graph, fmt::join(names, ", ")));
+    throw UserError(fmt::format("run \"{}\": {}", graph, expected_names(graph, names)));
   }
   for (const Port& in : p->inputs) {
     if (is_state(in.kind)) continue;
@@ -186,8 +205,8 @@ const Port& Session::port(OutputKind kind, std::string_view name, std::optional<
     wait();
     return p;
   }
-  throw UserError(fmt::format("{} \"{}\": expected one of {} (graph \"{}\")", to_string(kind), name,
-                              fmt::join(names, ", "), program.name));
+  throw UserError(
+      fmt::format("{} \"{}\": {} (graph \"{}\")", to_string(kind), name, expected_names(name, names), program.name));
 }
 
 double Session::metric(std::string_view name) {
@@ -220,16 +239,19 @@ const StateSpec& Session::row(std::string_view name, DType dtype) const {
   return *s;
 }
 
-void Session::read_state(std::string_view name, std::span<std::byte> out) {
+void Session::read_state(const StateSpec& s, std::span<std::byte> out) {
   wait();
-  executor_->read_state(name, out);
+  std::vector<std::byte> room(s.part.is_part() ? out.size() : 0);
+  read_whole_state(*executor_, s, out, room);
 }
 
 void Session::write_state(const StateSpec& s, std::span<const std::byte> bytes, size_t numbers) {
-  LATHE_USER_CHECK(static_cast<int64_t>(numbers) == s.type.numel(), "state \"{}\": expected {}, got {} numbers", s.name,
-                   to_string(s.type), numbers);
+  const TensorType type = s.whole_type();
+  LATHE_USER_CHECK(static_cast<int64_t>(numbers) == type.numel(), "state \"{}\": expected {}, got {} numbers", s.name,
+                   to_string(type), numbers);
   wait();
-  executor_->write_state(s.name, bytes);
+  std::vector<std::byte> room(s.part.is_part() ? bytes.size() : 0);
+  write_whole_state(*executor_, s, bytes, room);
 }
 
 std::vector<io::CheckpointFile> Session::files(Keep keep) {
@@ -241,17 +263,20 @@ std::vector<io::CheckpointFile> Session::files(Keep keep) {
 std::string Session::save(const std::string& dir, int64_t step, const std::map<std::string, std::string>& info) {
   constexpr int64_t kMost = 999'999'999'999'999'999;  // digits in the name of a directory
   LATHE_USER_CHECK(step >= 0 && step <= kMost, "step: expected 0 to {}, got {}", kMost, step);
-  std::vector<io::CheckpointFile> all = files();
+  const std::vector<io::CheckpointFile> all = files();
   io::PosixFs fs;
-  io::make_dirs(fs, dir);
-  io::Notes notes;
-  io::clean_leftovers(fs, dir, notes);  // of saves that were killed
-  for (const std::string& note : notes) warn(note);
-  io::Manifest about;
-  about.step = step;
-  about.software = fmt::format("lathe {}", kVersion);
-  about.info = info;
-  return io::publish_checkpoint(fs, dir, "session", about, all);
+  const auto about = [&] {
+    io::make_dirs(fs, dir);
+    io::Notes notes;
+    io::clean_leftovers(fs, dir, notes);  // of saves that were killed
+    for (const std::string& note : notes) warn(note);
+    io::Manifest m;
+    m.step = step;
+    m.software = fmt::format("lathe {}", kVersion);
+    m.info = info;
+    return m;
+  };
+  return publish_checkpoint(ranks_ ? &ranks_->group() : nullptr, fs, dir, "session", about, all);
 }
 
 int64_t Session::load(const std::string& dir, std::map<std::string, std::string>* info) {
@@ -285,16 +310,17 @@ Replanned Session::replan(StepSet steps, const SessionOptions& o) {
   Replanned out;
   const auto is_carried = [&](const StateSpec& s) {
     const StateSpec* before = state_.find(s.name);
-    return before && before->type == s.type;
+    return before && before->whole_type() == s.whole_type();
   };
-  Bytes bytes;
+  Bytes bytes, room;
   for (const StateSpec& s : state) {
     const StateSpec& source = is_carried(s) ? s : first_value_of(s, state);
     (is_carried(s) ? out.carried : out.fresh).push_back(s.name);
     if (!is_carried(source)) continue;
-    bytes.resize(static_cast<size_t>(s.type.bytes()));
-    executor_->read_state(source.name, bytes);
-    executor->write_state(s.name, bytes);
+    bytes.resize(static_cast<size_t>(s.whole_type().bytes()));
+    room.resize(bytes.size());
+    read_whole_state(*executor_, *state_.find(source.name), bytes, room);
+    write_whole_state(*executor, s, bytes, room);
   }
   for (const StateSpec& s : state_)
     if (!state.find(s.name)) out.dropped.push_back(s.name);
@@ -313,7 +339,7 @@ Replanned Session::replan(StepSet steps, const SessionOptions& o) {
   has_snapshot_ = o.executor.snapshot;
   state_ = std::move(state);
   fed_ = std::move(fed);
-  feed_rank(o);
+  join_ranks(o);
   last_.reset();
   return out;
 }

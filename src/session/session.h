@@ -23,6 +23,9 @@
 
 namespace lathe {
 
+namespace comm {
+class Collectives;  // comm/collectives.h
+}
 namespace io {
 struct CheckpointFile;  // io/checkpoint.h
 enum class Verify;
@@ -43,9 +46,11 @@ struct SessionOptions {        // How a session is made.
   int64_t budget = 0;           // bytes of arena, if less than the device has; 0: no limit
   int64_t seed = 0;             // of the state's first values
   // Of the ranks that the steps are divided among, each with a session of its own; it outlives the session. Null: one
-  // rank. Batch inputs are those of the rank: of n samples part_of(n, ranks, rank).
+  // rank. Batch inputs are those of the rank: of n samples part_of(n, blocks, ranks, rank), where blocks are those of
+  // SameBitsOptions, or 0. A rank that feeds "stop" with 1 asks
+  // all others to end: of the step that it was fed for, the metric "stop" is above 0 on all of them.
   comm::Group* group = nullptr;
-  // One slot holds the inputs that feed() sets; the snapshot is what save() writes from.
+  // One slot holds the inputs that feed() sets; the snapshot is what save() copies tensors to.
   ExecutorOptions executor = {.slots = 1, .snapshot = true, .ahead = 1};
 };
 
@@ -95,11 +100,13 @@ class Session {  // See the top of the file.
   const StateTable& state() const { return state_; }  // the rows
   void initialize(int64_t seed);                      // first values for all state
   // Values of a state, elements of its type in its order in memory. Copies of it (averages, slow weights) do not follow
-  // what is written. UserError: no such state, another type or number.
+  // what is written. On ranks values are those of the whole tensor: of state that is split (StateSpec::part) every rank
+  // reads, and each takes its part of what all write. UserError: no such state, another type or number.
   template <class T = float>
   std::vector<T> read(std::string_view state) {
-    std::vector<T> out(static_cast<size_t>(row(state, dtype_of<T>()).type.numel()));
-    read_state(state, std::as_writable_bytes(std::span(out)));
+    const StateSpec& s = row(state, dtype_of<T>());
+    std::vector<T> out(static_cast<size_t>(s.whole_type().numel()));
+    read_state(s, std::as_writable_bytes(std::span(out)));
     return out;
   }
   // The same to write.
@@ -115,7 +122,8 @@ class Session {  // See the top of the file.
 
   // A checkpoint in `dir`, published whole or not at all, that load() and others (safetensors, PyTorch's names and
   // order of axes) read; it takes the place of one of the same step. Returns its path. One session at a time saves into
-  // a directory: what a killed save left there is removed.
+  // a directory: what a killed save left there is removed. On ranks all call it, with one directory that all see, and
+  // each writes its share of the files that one rank would write; any number of ranks reads them.
   std::string save(const std::string& dir, int64_t step, const std::map<std::string, std::string>& info = {});
   // The newest valid checkpoint in `dir`. Its step, or -1 where `dir` has none; `info` as it was saved. Damaged ones
   // are skipped with a warning (base/warning.h). What was saved comes back as it was: hashes are compared. UserError:
@@ -125,7 +133,9 @@ class Session {  // See the top of the file.
   // finite are refused. What the file has for other rows is left alone. UserError: missing ones or ones of another
   // type, all listed; the session is as it was then.
   void load_files(const std::string& checkpoint, Keep = Keep::all);
-  std::vector<io::CheckpointFile> files(Keep = Keep::all);  // as save() writes them; valid until the next call
+  // As save() writes them: their content is the state at the time when they are written. On ranks all write them at the
+  // same time (session/publish.h).
+  std::vector<io::CheckpointFile> files(Keep = Keep::all);
 
   // Other steps, another batch size, another device: everything is made again. State of the same name and type keeps
   // its values, and new copies of it (averages) begin as it is now; so do feeds of the same type and size. For a moment
@@ -139,14 +149,15 @@ class Session {  // See the top of the file.
   const Port& port(OutputKind, std::string_view name, std::optional<DType>);  // of the last run, which is over
   const StateSpec& row(std::string_view state, DType) const;
   void read_result(std::string_view name, std::span<std::byte>);
-  void read_state(std::string_view name, std::span<std::byte>);
+  void read_state(const StateSpec&, std::span<std::byte>);
   void write_state(const StateSpec&, std::span<const std::byte>, size_t numbers);
   void load_files(const std::string& checkpoint, io::Verify verified, Keep);
   void wait();
-  void feed_rank(const SessionOptions&);
+  void join_ranks(const SessionOptions&);
 
   StateTable state_;
   std::unique_ptr<Executor> executor_;
+  comm::Collectives* ranks_ = nullptr;            // of the device; null: one rank
   std::unordered_map<std::string, int64_t> fed_;  // bytes, by input
   std::optional<size_t> last_;                    // the Program that ran
   bool running_ = false;

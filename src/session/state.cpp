@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 
 #include "backend/cpu/normal.h"
 #include "base/name_hash.h"
 #include "base/thread_pool.h"
+#include "ir/placement.h"
+#include "session/state_parts.h"
 
 namespace lathe {
 namespace {
@@ -57,6 +60,18 @@ void permute(const Shape& src_shape, const Ints& perm, size_t size, const std::b
   }
 }
 
+// Of elements `begin` and following of the whole only those of this rank are left.
+void keep_own(const StateSpec& s, int64_t begin, std::vector<float>& values) {
+  if (!s.part.is_part()) return;
+  const auto end = begin + static_cast<int64_t>(values.size());
+  auto to = values.begin();
+  for_each_run(s.whole_type().shape, static_cast<int>(s.part.axis), s.own(), [&](int64_t at, int64_t, int64_t count) {
+    const int64_t from = std::max(at, begin), last = std::min(at + count, end);
+    if (from < last) to = std::copy(values.begin() + (from - begin), values.begin() + (last - begin), to);
+  });
+  values.erase(to, values.end());
+}
+
 }  // namespace
 
 void initial_values(const StateSpec& s, int64_t seed, int64_t begin, std::span<float> out) {
@@ -97,18 +112,24 @@ void initialize_state(Executor& e, const StateTable& specs, int64_t seed) {
       continue;
     }
     const StateSpec& source = first_value_of(s, specs);
-    for (int64_t begin = 0; begin < s.type.numel(); begin += kPart) {
-      part.resize(static_cast<size_t>(std::min(s.type.numel() - begin, kPart)));
+    const int64_t numel = s.whole_type().numel();
+    for (int64_t begin = 0; begin < numel; begin += kPart) {
+      const int64_t count = std::min(numel - begin, kPart), first = elements_before(s, begin);
+      if (elements_before(s, begin + count) == first) continue;  // other ranks have them
+      part.resize(static_cast<size_t>(count));
       pool.run_blocks(static_cast<int64_t>(part.size()), kPiece, [&](int64_t from, int64_t to) {
         initial_values(source, seed, begin + from,
                        std::span(part).subspan(static_cast<size_t>(from), static_cast<size_t>(to - from)));
       });
-      e.write_state_part(s.name, begin * int64_t{sizeof(float)}, std::as_bytes(std::span(part)));
+      keep_own(s, begin, part);
+      e.write_state_part(s.name, first * int64_t{sizeof(float)}, std::as_bytes(std::span(part)));
     }
   }
 }
 
-TensorType file_type(const StateSpec& s) { return {s.type.dtype, s.file.plain() ? s.type.shape : Shape(s.file.shape)}; }
+TensorType file_type(const StateSpec& s) {
+  return {s.type.dtype, s.file.plain() ? s.whole_type().shape : Shape(s.file.shape)};
+}
 
 void to_file_order(const StateSpec& s, std::span<const std::byte> bytes, std::span<std::byte> out) {
   if (s.file.plain())
@@ -132,26 +153,37 @@ void from_file_order(const StateSpec& s, std::span<const std::byte> bytes, std::
 }
 
 std::vector<io::CheckpointFile> state_files(Executor& e, const StateTable& specs, Keep keep) {
+  const size_t count = e.set().state.size();
   const auto spec_of = [&](size_t i) { return specs.find(e.set().state[i].name); };
-  const auto& views = e.take_snapshot([&](size_t i, std::span<const std::byte> src, std::span<std::byte> dst) {
-    to_file_order(*spec_of(i), src, dst);
-  });
+  const auto gathered = std::make_shared<WholeState>(e);  // a tensor that ranks have parts of
+  const auto data_of = [&](size_t i, std::string name) -> io::TensorData {
+    const StateSpec& s = *spec_of(i);
+    const auto copy = [&e, s, i, gathered]() -> std::span<const std::byte> {
+      if (!s.part.is_part())
+        return e.copy_state(
+            i, [&](std::span<const std::byte> src, std::span<std::byte> dst) { to_file_order(s, src, dst); });
+      gathered->resize(s.whole_type().bytes());
+      read_whole_state(e, s, gathered->first(), gathered->second());
+      if (s.file.plain()) return gathered->first();
+      to_file_order(s, gathered->first(), gathered->second());
+      return gathered->second();
+    };
+    return {std::move(name), file_type(s), {}, copy};
+  };
   std::vector<io::CheckpointFile> files;
   for (const std::string_view file : kStateFiles) {
     if (keep == Keep::model && file == kOptimizerFile) continue;
     std::vector<io::TensorData> tensors;
-    for (size_t i = 0; i < views.size(); ++i) {
-      const StateSpec& s = *spec_of(i);
-      if (file == path_of(s.saved_in)) tensors.push_back({s.file_name(), file_type(s), views[i]});
-    }
+    for (size_t i = 0; i < count; ++i)
+      if (const StateSpec& s = *spec_of(i); file == path_of(s.saved_in)) tensors.push_back(data_of(i, s.file_name()));
     // Whoever loads the averages alone has a whole model: what is not averaged stands there as it is.
     if (file == kAverageFile && !tensors.empty())
-      for (size_t i = 0; i < views.size(); ++i)
+      for (size_t i = 0; i < count; ++i)
         if (const StateSpec& s = *spec_of(i); s.saved_in == StateFile::model)
           if (std::ranges::find(tensors, s.name, &io::TensorData::name) == tensors.end())
-            tensors.push_back({s.name, file_type(s), views[i]});
-    if (file != kAverageFile || !tensors.empty())
-      files.push_back(io::tensor_file(std::string(file), std::move(tensors)));
+            tensors.push_back(data_of(i, s.name));
+    if (file == kAverageFile && tensors.empty()) continue;
+    files.push_back(io::tensor_file(std::string(file), std::move(tensors)));
   }
   return files;
 }
@@ -201,22 +233,21 @@ void load_state(Executor& e, const StateTable& specs, io::Fs& fs, const std::str
     if (std::string problem = misfits(files.back()); !problem.empty()) problems.push_back(std::move(problem));
   }
   LATHE_USER_CHECK(problems.empty(), "{}", fmt::join(problems, "\n"));
-  std::vector<std::byte> raw, value;
+  WholeState room(e);
   const auto each = [&](auto&& f) {
     for (const OpenFile& open : files)
       for (const StateSpec* s : open.specs) {
-        raw.resize(static_cast<size_t>(s->type.bytes()));
-        open.file.read(*open.file.find(s->file_name()), raw);
+        room.resize(s->whole_type().bytes());
+        open.file.read(*open.file.find(s->file_name()), room.first());
         f(open.path, *s);
       }
   };
   // Twice read rather than kept: a checkpoint may be most of the host's memory.
   if (verified != io::Verify::full)
-    each([&](const std::string& path, const StateSpec& s) { check_finite(path, s, raw); });
+    each([&](const std::string& path, const StateSpec& s) { check_finite(path, s, room.first()); });
   each([&](const std::string&, const StateSpec& s) {
-    value.resize(raw.size());
-    from_file_order(s, raw, value);
-    e.write_state(s.name, value);
+    from_file_order(s, room.first(), room.second());
+    write_whole_state(e, s, room.second(), room.first());
   });
 }
 

@@ -30,8 +30,9 @@ inline constexpr const char* kModelFile = "model.safetensors";
 inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
 inline constexpr const char* kAverageFile = "average.safetensors";
 
-// The state of the executor as checkpoint files; no average file where nothing is averaged. They are written from the
-// executor's snapshot, so they are valid until the next one is taken.
+// The state of the executor as checkpoint files; no average file where nothing is averaged. Their content is the state
+// at the time when they are written, tensor by tensor. One that ranks have parts of is gathered when
+// its turn comes to be written, by all of them: every rank writes the files at the same time.
 std::vector<io::CheckpointFile> state_files(Executor&, const StateTable&, Keep = Keep::all);
 
 // Reads every tensor of `specs` from its file in the checkpoint's directory. `verified`: what is known of the files;

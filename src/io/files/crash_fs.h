@@ -1,9 +1,10 @@
 // CrashFs: a disk in memory that can lose power. For tests.
-// The model is POSIX at its least generous: file bytes are durable after sync(fd), names after sync_dir() of their
-// parent; of everything later, any subset survives, and a surviving write may be torn or garbage. A rename within one
-// directory is atomic. Calls that change something are counted; from call `crash_at` on (1-based), nothing has an
-// effect and every call fails with EIO (a write that is the crashing call leaves its first half), so that the code
-// under test unwinds as on a dead disk. Then `reboot` gives the disk that the next process finds.
+// The model is POSIX at its least generous: what was written through a descriptor is durable after its sync(), names
+// after sync_dir() of their parent; of everything later, any subset survives, and a surviving write may be torn or
+// garbage. No byte of a file is written twice. A rename within one directory is atomic. Calls that change something are
+// counted; from call `crash_at` on (1-based), nothing has an effect and every call fails with EIO (a write that is the
+// crashing call leaves its first half), so that the code under test unwinds as on a dead disk. Then `reboot` gives the
+// disk that the next process finds.
 #pragma once
 
 #include <algorithm>
@@ -46,21 +47,28 @@ class CrashFs final : public Fs {
 
   int64_t create(const std::string& path) override { return add_node(path, std::make_shared<Node>(), /*open=*/true); }
 
-  int64_t open_write(const std::string&) override { return -ENOTSUP; }  // it has no devices, and no symlinks
+  int64_t open_write(const std::string& path) override { return open_read(path); }
 
   int64_t write(int fd, std::span<const std::byte> data) override {
     if (crashed()) return -EIO;
-    Node& node = *fds_.at(fd);
+    auto& [node, at] = fds_.at(fd);
     const bool dies = !count();
     const auto kept = data.first(dies ? data.size() / 2 : data.size());
-    if (!kept.empty()) node.pending.push_back({node.bytes.size(), kept.size()});
-    node.bytes.insert(node.bytes.end(), kept.begin(), kept.end());
+    if (!kept.empty()) node->pending.push_back({fd, at, kept.size()});
+    put(node->bytes, at, kept);
+    at += kept.size();
     return dies ? -EIO : static_cast<int64_t>(data.size());
+  }
+
+  int64_t seek(int fd, int64_t offset) override {
+    if (crashed()) return -EIO;
+    fds_.at(fd).at = static_cast<size_t>(offset);
+    return offset;
   }
 
   int64_t read_at(int fd, std::span<std::byte> data, int64_t offset) override {
     if (crashed()) return -EIO;
-    const Node& node = *fds_.at(fd);
+    const Node& node = *fds_.at(fd).node;
     const auto size = static_cast<int64_t>(node.bytes.size());
     const int64_t n = std::clamp<int64_t>(size - offset, 0, static_cast<int64_t>(data.size()));
     std::copy_n(node.bytes.begin() + std::min(offset, size), n, data.begin());
@@ -69,9 +77,10 @@ class CrashFs final : public Fs {
 
   int64_t sync(int fd) override {
     if (!count()) return -EIO;
-    Node& node = *fds_.at(fd);
-    node.durable_size = node.bytes.size();
-    node.pending.clear();
+    Node& node = *fds_.at(fd).node;
+    for (const Write& w : node.pending)
+      if (w.fd == fd) put(node.durable, w.offset, std::span(node.bytes).subspan(w.offset, w.size));
+    std::erase_if(node.pending, [&](const Write& w) { return w.fd == fd; });
     return 0;
   }
 
@@ -82,7 +91,7 @@ class CrashFs final : public Fs {
 
   int64_t info_of(int fd, FileInfo& info) override {
     if (crashed()) return -EIO;
-    info = info_of_node(*fds_.at(fd));
+    info = info_of_node(*fds_.at(fd).node);
     return 0;
   }
 
@@ -157,13 +166,18 @@ class CrashFs final : public Fs {
     NodePtr other = nullptr;  // what an exchange gives the removed name
   };
   struct Write {
+    int fd;
     size_t offset, size;
+  };
+  struct Open {  // a descriptor
+    NodePtr node;
+    size_t at = 0;  // where the next write begins
   };
   struct Node {
     bool directory = false;
-    std::vector<std::byte> bytes;  // as processes see them; files are append-only, so the durable part is a prefix
-    size_t durable_size = 0;
-    std::vector<Write> pending;
+    std::vector<std::byte> bytes;    // as processes see them
+    std::vector<std::byte> durable;  // what was synced
+    std::vector<Write> pending;      // what was not
     std::map<std::string, NodePtr> names, durable_names;
     std::vector<Change> changes;
   };
@@ -194,8 +208,13 @@ class CrashFs final : public Fs {
   }
 
   int64_t add_fd(const NodePtr& node) {
-    fds_[next_fd_] = node;
+    fds_[next_fd_] = {node};
     return next_fd_++;
+  }
+
+  static void put(std::vector<std::byte>& to, size_t at, std::span<const std::byte> data) {
+    to.resize(std::max(to.size(), at + data.size()));
+    std::copy(data.begin(), data.end(), to.begin() + static_cast<std::ptrdiff_t>(at));
   }
 
   int64_t add_node(const std::string& path, const NodePtr& node, bool open) {
@@ -245,33 +264,32 @@ class CrashFs final : public Fs {
       copy->durable_names = copy->names;
       return copy;
     }
-    copy->bytes = node.bytes;
-    if (loss == Loss::all_unsynced) copy->bytes.resize(node.durable_size);
-    if (loss == Loss::random) lose_writes(node, copy->bytes, rng);
-    copy->durable_size = copy->bytes.size();
+    copy->bytes = loss == Loss::none ? node.bytes : node.durable;
+    if (loss == Loss::random) keep_some_writes(node, copy->bytes, rng);
+    copy->durable = copy->bytes;
     return copy;
   }
 
-  static void lose_writes(const Node& node, std::vector<std::byte>& bytes, std::mt19937_64& rng) {
-    size_t end = node.durable_size;
+  static void keep_some_writes(const Node& node, std::vector<std::byte>& bytes, std::mt19937_64& rng) {
     for (const Write& w : node.pending) {
-      const auto from = bytes.begin() + static_cast<std::ptrdiff_t>(w.offset);
+      std::vector<std::byte> written(node.bytes.begin() + static_cast<std::ptrdiff_t>(w.offset),
+                                     node.bytes.begin() + static_cast<std::ptrdiff_t>(w.offset + w.size));
       size_t kept = w.size;
       switch (rng() % 5) {
-        case 0: kept = 0; break;                                                              // dropped
-        case 1: kept = rng() % w.size; break;                                                 // torn
-        case 2: from[static_cast<std::ptrdiff_t>(rng() % w.size)] ^= std::byte{0x10}; break;  // garbage
+        case 0: kept = 0; break;                                    // dropped
+        case 1: kept = rng() % w.size; break;                       // torn
+        case 2: written[rng() % w.size] ^= std::byte{0x10}; break;  // garbage
         default: break;
       }
-      std::fill(from + static_cast<std::ptrdiff_t>(kept), from + static_cast<std::ptrdiff_t>(w.size), std::byte{0});
       // The length may be durable although the bytes are not.
-      if (kept > 0 || rng() % 2) end = std::max(end, w.offset + (rng() % 2 ? w.size : kept));
+      std::fill(written.begin() + static_cast<std::ptrdiff_t>(kept), written.end(), std::byte{0});
+      const bool is_long = rng() % 2;
+      if (kept > 0 || rng() % 2) put(bytes, w.offset, std::span(written).first(is_long ? w.size : kept));
     }
-    bytes.resize(end);
   }
 
   NodePtr root_;
-  std::map<int, NodePtr> fds_;
+  std::map<int, Open> fds_;
   int next_fd_ = 3;
   int64_t calls_ = 0;
   int64_t crash_at_ = std::numeric_limits<int64_t>::max();

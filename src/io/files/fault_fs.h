@@ -37,6 +37,9 @@ class FaultFs final : public Fs {
     if (verdict < 0) return verdict;
     return base_.write(fd, verdict == kShort ? data.first((data.size() + 1) / 2) : data);
   }
+  int64_t seek(int fd, int64_t offset) override {
+    return pass("seek", [&] { return base_.seek(fd, offset); });
+  }
   int64_t read_at(int fd, std::span<std::byte> data, int64_t offset) override {
     const int64_t verdict = ask("read_at");
     if (verdict < 0) return verdict;

@@ -105,6 +105,11 @@ void File::write(std::span<const std::byte> data) {
   }
 }
 
+void File::seek(int64_t offset) {
+  const int64_t r = retry([&] { return fs_->seek(fd_, offset); });
+  if (r < 0) fail(*fs_, kWriting, "seek in", path_, r);
+}
+
 void File::read_at(int64_t offset, std::span<std::byte> data) const {
   while (!data.empty()) {
     const int64_t n = retry([&] { return fs_->read_at(fd_, data, offset); });

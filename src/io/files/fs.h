@@ -30,7 +30,9 @@ class Fs {
   virtual int64_t open_read(const std::string& path) = 0;   // a descriptor; never blocks (FIFO) and follows symlinks
   virtual int64_t create(const std::string& path) = 0;      // a descriptor; fails if anything has that name
   virtual int64_t open_write(const std::string& path) = 0;  // a descriptor of what is there, as it is; follows symlinks
-  virtual int64_t write(int fd, std::span<const std::byte> data) = 0;  // appends; bytes written, maybe fewer
+  // From the descriptor's position on, which is 0 first and then behind what was written; bytes written, maybe fewer.
+  virtual int64_t write(int fd, std::span<const std::byte> data) = 0;
+  virtual int64_t seek(int fd, int64_t offset) = 0;  // sets that position; what is never written reads as 0
   virtual int64_t read_at(int fd, std::span<std::byte> data, int64_t offset) = 0;  // bytes read, 0 at the end
   virtual int64_t sync(int fd) = 0;
   virtual int64_t close(int fd) = 0;
@@ -54,6 +56,7 @@ class PosixFs final : public Fs {
   int64_t create(const std::string& path) override;
   int64_t open_write(const std::string& path) override;
   int64_t write(int fd, std::span<const std::byte> data) override;
+  int64_t seek(int fd, int64_t offset) override;
   int64_t read_at(int fd, std::span<std::byte> data, int64_t offset) override;
   int64_t sync(int fd) override;
   int64_t close(int fd) override;
@@ -75,16 +78,18 @@ class PosixFs final : public Fs {
 // writer must call close() to know that all went well.
 class File {
  public:
-  static File open_read(Fs&, const std::string& path);   // UserError unless it is a readable regular file
-  static File create(Fs&, const std::string& path);      // UserError if the name exists
-  static File open_write(Fs&, const std::string& path);  // a device or pipe to write to; waits for the reader of a FIFO
+  static File open_read(Fs&, const std::string& path);  // UserError unless it is a readable regular file
+  static File create(Fs&, const std::string& path);     // UserError if the name exists
+  // A file, device or pipe that is there, to write to; waits for the reader of a FIFO.
+  static File open_write(Fs&, const std::string& path);
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;
   ~File();
 
   const std::string& path() const { return path_; }
   int64_t size() const;                                           // now, from the file system
-  void write(std::span<const std::byte> data);                    // appends all of it
+  void write(std::span<const std::byte> data);                    // all of it, behind what was written
+  void seek(int64_t offset);                                      // where the next write begins
   void read_at(int64_t offset, std::span<std::byte> data) const;  // all of it; UserError if the file ends before
   void sync();
   void close();

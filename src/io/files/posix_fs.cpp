@@ -51,6 +51,8 @@ int64_t PosixFs::write(int fd, std::span<const std::byte> data) {
   return result(::write(fd, data.data(), data.size()));
 }
 
+int64_t PosixFs::seek(int fd, int64_t offset) { return result(::lseek(fd, static_cast<off_t>(offset), SEEK_SET)); }
+
 int64_t PosixFs::read_at(int fd, std::span<std::byte> data, int64_t offset) {
   return result(::pread(fd, data.data(), data.size(), static_cast<off_t>(offset)));
 }

@@ -168,6 +168,25 @@ TEST(Svg, ManyLinesAreToldApart) {
   EXPECT_EQ(svg_file(c).find("last"), std::string::npos);
 }
 
+TEST(Svg, LanesHaveRows) {
+  LaneChart c{"ms", 10, {"computes", "", "waits <"}, {}};
+  EXPECT_EQ(lane_chart(c), "");
+  const double nan = std::nan("");
+  c.lanes.push_back({"rank 0 on h&m", {{{0, 0, 4}, {2, 4, 5}, {0, nan, 3}, {0, 7, 7}}, {{2, -3, 40}}}});
+  c.lanes.push_back({"rank 1", {{{0, 11, 12}}, {}}});
+  const std::string s = lane_chart(c);
+  EXPECT_EQ(s.find("nan"), s.npos) << s;
+  EXPECT_EQ(count_of(s, "class='ground'"), 2u);
+  EXPECT_EQ(count_of(s, "<title>"), 3u) << "within the axis, with a length";
+  EXPECT_NE(s.find("<title>rank 0 on h&amp;m computes: 0 to 4</title>"), s.npos) << s;
+  EXPECT_NE(s.find("waits &lt;</span>"), s.npos) << "in the legend";
+  EXPECT_EQ(count_of(s, "<span>"), 2u);
+  EXPECT_EQ(texts_of(s),
+            (std::vector<std::string>{"0", "2", "4", "6", "8", "10", "rank 0 on h&amp;m", "rank 1", "ms"}));
+  c.lanes[0].rows = {{{0, 20, 30}}};
+  EXPECT_EQ(lane_chart(c), "") << "nothing is within the axis";
+}
+
 TEST(Svg, ConfusionsOfManyClasses) {
   std::vector<std::string> labels{"ein langer Name für eine Klasse", "b"};
   const std::string two = confusion_chart(labels, {3, 1, 0, 4});

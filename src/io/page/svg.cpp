@@ -70,7 +70,8 @@ Axis fit(double low, double high, double from, double to) {
 // Room to the left for the numbers of an axis.
 double left_of(const Axis& y) { return std::max(kLeast, 14 + kLargestLetter * y.widest_label()); }
 
-std::string frame(const Axis& x, const Axis& y, std::string_view x_label, std::string_view y_label) {
+// The marks of a horizontal axis, from one height to another, with their numbers below.
+std::string marks_along(const Axis& x, double top, double bottom) {
   std::string s;
   const std::vector<double> marks = x.ticks();
   // Long numbers of neighbours would run into each other.
@@ -79,13 +80,17 @@ std::string frame(const Axis& x, const Axis& y, std::string_view x_label, std::s
   const auto every = static_cast<size_t>(std::max(1.0, std::ceil((wide + 8) / between)));
   for (size_t i = 0; i < marks.size(); ++i) {
     const double at = x.at(marks[i]);
-    s += fmt::format("<line class='grid' x1='{0:.1f}' x2='{0:.1f}' y1='{1}' y2='{2}'></line>", at, kTop,
-                     kHeight - kBottom);
+    s += fmt::format("<line class='grid' x1='{0:.1f}' x2='{0:.1f}' y1='{1}' y2='{2}'></line>", at, top, bottom);
     if (i % every != 0) continue;
     const bool end = at + wide / 2 > kWidth;
-    s += fmt::format("<text x='{:.1f}' y='{}' text-anchor='{}'>{}</text>", end ? kWidth - 2 : at,
-                     kHeight - kBottom + 22, end ? "end" : "middle", x.label(marks[i]));
+    s += fmt::format("<text x='{:.1f}' y='{}' text-anchor='{}'>{}</text>", end ? kWidth - 2 : at, bottom + 22,
+                     end ? "end" : "middle", x.label(marks[i]));
   }
+  return s;
+}
+
+std::string frame(const Axis& x, const Axis& y, std::string_view x_label, std::string_view y_label) {
+  std::string s = marks_along(x, kTop, kHeight - kBottom);
   for (const double v : y.ticks())
     s += fmt::format(
         "<line class='grid' x1='{1:.1f}' x2='{2}' y1='{0:.1f}' y2='{0:.1f}'></line><text x='{3:.1f}' y='{4:.1f}' "
@@ -325,6 +330,41 @@ std::string roofline_chart(const Roofline& r) {
     s += fmt::format("<text x='{}' y='18' text-anchor='end'>{} outside: {:.1f} % of the time</text>", kWidth - kRight,
                      outside, all > 0 ? 100 * outside_seconds / all : 0);
   return picture(kWidth, kHeight, s, "roofline", "class=chart");
+}
+
+std::string lane_chart(const LaneChart& c) {
+  if (c.lanes.empty() || !(c.length > 0) || !std::isfinite(c.length)) return "";
+  constexpr double kAbove = 8, kRow = 15, kBetween = 9;
+  double widest = 0;
+  for (const LaneChart::Lane& l : c.lanes) widest = std::max(widest, kLargestLetter * text_width(l.name));
+  const Axis x{0, c.length, std::max(kLeast, 14 + widest), kWidth - kRight};
+  double bottom = kAbove;
+  std::string lanes;
+  bool drawn = false;
+  for (const LaneChart::Lane& l : c.lanes) {
+    const double high = kRow * static_cast<double>(std::max<size_t>(1, l.rows.size()));
+    lanes += fmt::format(
+        "<text x='{:.1f}' y='{:.1f}' text-anchor='end'>{}</text><rect class='ground' x='{:.1f}' y='{:.1f}' "
+        "width='{:.1f}' height='{:.1f}'></rect>",
+        x.from - 8, bottom + high / 2 + 5, escape_html(l.name), x.from, bottom, x.to - x.from, high);
+    for (size_t row = 0; row < l.rows.size(); ++row)
+      for (const LaneChart::Piece& p : l.rows[row]) {
+        const double from = std::max(p.begin, 0.0), to = std::min(p.end, c.length);
+        if (!(from < to)) continue;
+        drawn = true;
+        const std::string kind = p.kind < c.kinds.size() ? escape_html(c.kinds[p.kind]) : "";
+        lanes += fmt::format(
+            "<rect class='f{}' x='{:.2f}' y='{:.1f}' width='{:.2f}' height='{}'><title>{} {}: {} to {}</title></rect>",
+            p.kind % kChartColours, x.at(from), bottom + kRow * static_cast<double>(row) + 1, x.at(to) - x.at(from),
+            kRow - 2, escape_html(l.name), kind, short_number(p.begin, 4), short_number(p.end, 4));
+      }
+    bottom += high + kBetween;
+  }
+  if (!drawn) return "";
+  const std::string s = marks_along(x, kAbove, bottom) + lanes +
+                        fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='middle'>{}</text>", (x.from + x.to) / 2,
+                                    bottom + kBottom - 6, escape_html(c.x_label));
+  return picture(kWidth, bottom + kBottom, s, "timeline", "class=chart") + legend(c.kinds);
 }
 
 std::string confusion_chart(const std::vector<std::string>& labels, const std::vector<int64_t>& counts) {

@@ -49,6 +49,23 @@ struct Roofline {
 };
 std::string roofline_chart(const Roofline&);
 
+// What several workers did over time: a lane each, with rows below each other.
+struct LaneChart {
+  struct Piece {
+    size_t kind = 0;  // of `kinds`
+    double begin = 0, end = 0;
+  };
+  struct Lane {
+    std::string name;
+    std::vector<std::vector<Piece>> rows;  // as many in each lane
+  };
+  std::string x_label;
+  double length = 0;               // of the axis, which begins at 0
+  std::vector<std::string> kinds;  // their place is their colour; those without a name are not in the legend
+  std::vector<Lane> lanes;
+};
+std::string lane_chart(const LaneChart&);  // "" when there is nothing to draw
+
 // counts[row * n + column], n labels: row: truth, column: prediction. At the edges labels are shortened, and left out
 // where rows are narrower than letters.
 std::string confusion_chart(const std::vector<std::string>& labels, const std::vector<int64_t>& counts);
