@@ -41,27 +41,46 @@ void print_profile(const StepBench& b) {
 void add_step(CLI::App& bench) {
   struct Options {
     std::string workload, device = "cpu", budget;
-    int threads = 0;
+    int threads = 0, ranks = 1, shard = 0;
     bool json = false, profile = false;
   };
   auto o = std::make_shared<Options>();
   CLI::App* cmd = bench.add_subcommand("step", "Time of one training step of a fixed workload");
-  cmd->add_option("WORKLOAD", o->workload, "mlp, cnn, resnet18-cifar, resnet50, gpt-tiny, gpt-mini, gpt2-124m")
+  cmd->add_option("WORKLOAD", o->workload, "mlp, mlp-6m, cnn, resnet18-cifar, resnet50, gpt-tiny, gpt-mini, gpt2-124m")
       ->required();
   add_device_option(*cmd, o->device, "default: cpu");
-  cmd->add_option("--threads", o->threads, "cpu threads; 0: all")->check(whole_number(0, 1024));
+  cmd->add_option("--threads", o->threads, "cpu threads of each rank; 0: all")->check(whole_number(0, 1024));
+  CLI::Option* ranks =
+      cmd->add_option("--ranks", o->ranks,
+                      "Ranks that divide the batch, threads of this process; default: 1. Those of a launcher (mpirun, "
+                      "srun) divide it without this option")
+          ->check(whole_number(1, 1024));
+  cmd->add_option("--shard", o->shard, "What of the state ranks divide among them: parallel.shard; default: 0, nothing")
+      ->check(whole_number(0, 3));
   cmd->add_option("--budget", o->budget,
                   "Most bytes of arena, like 500MiB: activations that do not fit are computed again");
-  cmd->add_flag("--profile", o->profile, "Time of each launch");
+  cmd->add_flag("--profile", o->profile, "Time of each launch")->excludes(ranks);
   cmd->add_flag("--json", o->json, "Print the result as JSON");
-  cmd->footer("Example: lathe bench step cnn --json");
+  cmd->footer("Example: lathe bench step cnn --json; lathe bench step resnet18-cifar --ranks 2 --threads 1");
   cmd->callback([o] {
-    const int64_t budget = o->budget.empty() ? 0 : parse_size_option("--budget", o->budget);
-    const StepBench b = bench_step(find_workload(o->workload), o->device, o->threads, o->profile, budget);
+    const StepBenchOptions options{.device = o->device,
+                                   .threads = o->threads,
+                                   .ranks = o->ranks,
+                                   .shard = o->shard,
+                                   .profile = o->profile,
+                                   .budget = o->budget.empty() ? 0 : parse_size_option("--budget", o->budget)};
+    const Workload& workload = find_workload(o->workload);
+    constexpr double kTimeout = 60;  // seconds that a rank of a launcher waits for another one
+    const std::unique_ptr<comm::World> world = comm::find_world(kTimeout);
+    const StepBench b = world ? bench_step_in(*world, workload, options) : bench_step(workload, options);
+    if (world && world->launch().rank != 0) return;
+    const int count = world ? world->launch().size : o->ranks;
     if (o->json) {
       Json out{{"workload", o->workload},
                {"device", o->device},
+               {"ranks", count},
                {"ms_per_step", b.ms_per_step},
+               {"sent_bytes", b.sent_bytes},
                {"gflop", b.gflop},
                {"gflops", b.gflops},
                {"percent_of_peak", b.percent_of_peak},

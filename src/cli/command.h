@@ -18,6 +18,7 @@ void add_predict(CLI::App&, int&);
 void add_report(CLI::App&, int&);
 void add_runs(CLI::App&, int&);
 void add_plan(CLI::App&, int&);
+void add_sbatch(CLI::App&, int&);
 void add_ir(CLI::App&, int&);
 void add_devices(CLI::App&, int&);
 void add_selftest(CLI::App&, int&);

@@ -21,6 +21,12 @@ constexpr Variable kVariables[] = {
      "work-items,local bytes,allocation bytes: makes an OpenCL device look smaller; default: what it has"},
     {"LATHE_OPENCL_TRACE", "set: an OpenCL device keeps the times of its commands, for tests; default: it does not"},
     {"LATHE_TF32", "1: cuda may round f32 inputs of products to TF32, for speed on tensor cores; default: 0"},
+    {"LATHE_MPI",
+     "MPI library of a run on several processes: ompi, mpich, abi, or the path of a plugin; default: the launcher's, "
+     "as far as it can be loaded"},
+    {"RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, LOCAL_RANK, LOCAL_WORLD_SIZE",
+     "ranks without MPI: torchrun, or whoever starts them, sets these; OMPI_*, PMI_*, PMIX_* and SLURM_* are what "
+     "mpirun and srun set"},
     {"LATHE_ONEDNN", "libdnnl.so.3 to compare with in `lathe bench op matmul`"},
     {"LATHE_OPENBLAS", "libopenblas.so.0 to compare with in `lathe bench op matmul`"},
 };

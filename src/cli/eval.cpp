@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "cli/command.h"
+#include "cli/ranks.h"
 
 namespace lathe::cli {
 
@@ -11,11 +12,25 @@ std::vector<std::string> with_device(std::vector<std::string> sets, const std::s
   return sets;
 }
 
-void add_eval(CLI::App& app, int&) {
+namespace {
+
+// Seconds; where a run cannot be read, that is said when all ranks are there.
+double timeout_of(const std::string& run, const std::vector<std::string>& sets) {
+  try {
+    return load_run_recipe(run, sets).comm.timeout;
+  } catch (const Error&) {
+    return CommRecipe().timeout;
+  }
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app, int& exit) {
   struct Options {
     std::string run, device, split;
     std::vector<std::string> sets;
     bool json = false, best = false;
+    int64_t ranks = 1;
   };
   auto o = std::make_shared<Options>();
   CLI::App* cmd =
@@ -28,15 +43,39 @@ void add_eval(CLI::App& app, int&) {
   add_device_option(*cmd, o->device, "default: the run's");
   cmd->add_flag("--best", o->best,
                 "The checkpoint of the best evaluation on the validation set (checkpoint.best), not the newest");
+  cmd->add_option("--ranks", o->ranks,
+                  "So many ranks, threads of this process, divide the samples; under mpirun and srun the ranks are "
+                  "processes, and this is left out")
+      ->check(whole_number(1, 1024));
   cmd->add_flag("--json", o->json, "Print the result as JSON");
   cmd->footer(
       "Example: lathe eval runs/fashion_mnist-20260101-120000 --json\n"
-      "         lathe eval runs/mine --best --split validation");
-  cmd->callback([o] {
-    std::optional<data::Split> split;
-    if (!o->split.empty()) split = o->split == "test" ? data::Split::test : data::Split::validation;
-    const EvalResult r =
-        evaluate(o->run, with_device(o->sets, o->device), o->best ? Which::best : Which::newest, split);
+      "         lathe eval runs/mine --best --split validation\n"
+      "         mpirun -n 4 lathe eval runs/mine");
+  cmd->callback([o, &exit] {
+    EvalOptions e;
+    e.sets = with_device(o->sets, o->device);
+    if (o->best) e.which = Which::best;
+    if (!o->split.empty()) e.split = o->split == "test" ? data::Split::test : data::Split::validation;
+    const std::unique_ptr<comm::World> world = comm::find_world(timeout_of(o->run, e.sets));
+    if (world && o->ranks > 1)
+      throw UserError(
+          fmt::format("--ranks: {} has started {} ranks; leave it out", world->launch().launcher, world->launch().size),
+          Exit::usage);
+    EvalResult r;
+    if (world) {
+      say_who_failed(*world);
+      try {
+        r = evaluate_in(*world, o->run, e);
+      } catch (const Error& error) {
+        if (!world->control().failure()) throw;
+        exit = leave_together(*world, error);
+        return;
+      }
+      if (world->launch().rank > 0) return;
+    } else {
+      r = o->ranks > 1 ? evaluate_on_ranks(o->run, e, static_cast<int>(o->ranks)) : evaluate(o->run, e);
+    }
     if (!r.warning.empty()) fmt::print(stderr, "lathe: warning: {}\n", r.warning);
     if (o->json) {
       nlohmann::ordered_json j{{"set", data::to_string(r.split)}, {"loss", r.loss}};

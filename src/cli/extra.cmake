@@ -6,6 +6,10 @@ target_compile_options(${lib} PRIVATE -O0)
 target_precompile_headers(${lib} PRIVATE <CLI/CLI.hpp> <nlohmann/json.hpp> <lathe/lathe.h>)
 add_executable(lathe ${dir}/main.cpp)
 target_link_libraries(lathe PRIVATE ${lib})
+get_property(plugins GLOBAL PROPERTY LATHE_PLUGINS)
+if(plugins)
+  add_dependencies(lathe ${plugins})  # opened at run time
+endif()
 target_compile_options(lathe PRIVATE -O0 ${LATHE_WARNINGS})
 # What several folders instantiate (vectors of nodes, strings) is linked from the first object that has it. The glue's
 # copies, not optimised, must not be the ones that all passes run with: the other folders come first.

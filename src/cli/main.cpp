@@ -54,8 +54,8 @@ int run(int argc, char** argv) {
       "             lathe plan            (what it will allocate and compute, without running it)\n"
       "             lathe COMMAND --help  (each with an example)");
   int exit = 0;
-  for (const Command add : {add_train, add_eval, add_predict, add_report, add_runs, add_plan, add_ir, add_devices,
-                            add_selftest, add_bench, add_recipes, add_fetch, add_ops, add_env})
+  for (const Command add : {add_train, add_eval, add_predict, add_report, add_runs, add_plan, add_sbatch, add_ir,
+                            add_devices, add_selftest, add_bench, add_recipes, add_fetch, add_ops, add_env})
     add(app, exit);
   try {
     cpu::force_isa_from_environment();

@@ -18,6 +18,7 @@ std::string kind_text(const OpDef& op) {
   if (op.has(kProduct)) words.push_back("product");
   if (op.has(kRandom)) words.push_back("random");
   if (op.has(kOrdered)) words.push_back("ordered");
+  if (op.has(kInPlace)) words.push_back("in place");
   return fmt::format("{}", fmt::join(words, ", "));
 }
 

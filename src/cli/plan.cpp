@@ -28,7 +28,8 @@ void print_run(const Compiled& c, int64_t outside) {
   if (m.device_staging > 0) row("device staging", m.device_staging, "two batches on the device");
   row("host staging", m.host_staging, "batches prepared ahead");
   row("metrics", m.metrics);
-  row("snapshot", m.snapshot, "the state, while a checkpoint is written");
+  if (m.communication > 0) row("communication", m.communication, "messages between ranks");
+  row("snapshot", m.snapshot, "a tensor as a whole, twice: what checkpoints are written from");
   row("loader", m.loader, "images before augmentation, one per thread");
   row("data set", m.data, "in memory");
   row("total", m.total());
@@ -49,6 +50,125 @@ void print_target(const Compiled& c, const DeviceSpec& t) {
       "slower):\n");
   for (const Program& p : c.set.programs) fmt::print("  {:<16} {:>10.3f} ms\n", p.name, 1e3 * least_seconds(p, t));
   fmt::print("\n");
+}
+
+// What a step of training is: the graph that takes batches, and the update where there is one.
+const Program& step_of(const Compiled& c) { return c.set.programs[c.program(c.has("train") ? "train" : "accumulate")]; }
+
+std::string ranks_text(const Part& p) {
+  return p.size() == 1 ? fmt::format("rank {}", p.first) : fmt::format("ranks {} to {}", p.first, p.last - 1);
+}
+
+struct FoundLink {   // The link that a plan for ranks is made with.
+  Link link;         // between them
+  std::string from;  // where it was found
+};
+
+Link measured_link(comm::Group& group) {
+  const comm::LinkRates rates = comm::measure_link(group);
+  return {rates.latency, rates.bandwidth};
+}
+
+Link parse_link_option(const std::string& text) {
+  if (const auto link = parse_link(text)) return *link;
+  throw UserError(
+      fmt::format("--link: expected a latency (ns, us, ms) and a bandwidth (kbit/s, Mbit/s, Gbit/s, kB/s, MB/s, GB/s) "
+                  "like 50us,1Gbit/s, got \"{}\"",
+                  text),
+      Exit::usage);
+}
+
+// `given`: --link. Without one it is measured: between the ranks that a launcher started, all of which call this, else
+// between two threads.
+FoundLink find_link(const std::optional<Link>& given, comm::World* world) {
+  if (given) return {*given, "as given"};
+  if (world)
+    return {measured_link(world->group()),
+            fmt::format("measured between the {} ranks of {}", world->launch().size, world->launch().launcher)};
+  FoundLink out{{}, "measured between two threads of this host; --link 50us,1Gbit/s plans for another"};
+  comm::run_ranks(comm::thread_groups(2), [&](comm::Group& group) {
+    const Link link = measured_link(group);
+    if (group.rank() == 0) out.link = link;
+  });
+  return out;
+}
+
+// The most nodes that the graphs of a plan had between two passes.
+int64_t most_nodes(const Compiled& c) {
+  int64_t most = 0;
+  for (const PassReport& p : c.passes) most = std::max(most, static_cast<int64_t>(p.nodes));
+  return most;
+}
+
+void print_ranks(const Recipe& r, CompileOptions options, int ranks, const FoundLink& found, bool json) {
+  const Stopwatch begin;
+  options.link = found.link;
+  const std::vector<RankPlan> plans = compile_ranks(r, describe_data(r), options, ranks);
+  const Compiled& first = plans[0].compiled;
+  const Program& step = step_of(first);
+  const Rates rates = rates_of(first.target);
+  const Link& link = first.target.link;
+  const StepTimes times = predict_times(step, rates, link);
+  const std::vector<ScalingPoint> scaling = predict_scaling(step, rates, link, std::max(1024, ranks));
+  const double seconds = begin.seconds();
+  const int64_t bucket = first.recipe.passes.get<BucketOptions>().bytes.bytes;
+  if (json) {
+    nlohmann::ordered_json j{
+        {"recipe", r.name},
+        {"ranks", ranks},
+        {"plan_seconds", seconds},
+        {"nodes", most_nodes(first)},
+        {"launches", step.launches.size()},
+        {"link", {{"seconds", link.latency}, {"bytes_per_second", link.bandwidth}, {"from", found.from}}},
+        {"bucket", bucket}};
+    for (const RankPlan& p : plans) {
+      const RunMemory m = p.compiled.memory();
+      j["memory"].push_back({{"first_rank", p.ranks.first},
+                             {"last_rank", p.ranks.last - 1},
+                             {"arena", m.arena},
+                             {"staging", m.host_staging + m.device_staging},
+                             {"communication", m.communication},
+                             {"snapshot", m.snapshot},
+                             {"metrics", m.metrics},
+                             {"loader", m.loader},
+                             {"data", m.data},
+                             {"total", m.total()}});
+    }
+    j["step"] = {{"bytes_sent", times.bytes_sent},
+                 {"collectives", times.collectives},
+                 {"seconds", times.seconds},
+                 {"compute_seconds", times.compute},
+                 {"communication_seconds", times.communication},
+                 {"exposed_seconds", times.exposed}};
+    for (const ScalingPoint& p : scaling)
+      j["scaling"].push_back({{"ranks", p.ranks},
+                              {"seconds", p.times.seconds},
+                              {"communication_seconds", p.times.communication},
+                              {"exposed_seconds", p.times.exposed},
+                              {"efficiency", p.efficiency}});
+    fmt::print("{}\n", j.dump(2));
+    return;
+  }
+  fmt::print("{} on {} ranks of {}: a batch of {} samples is divided among them. Each allocates, to the byte:\n\n",
+             r.name, ranks, first.target.name, first.steps.batch);
+  fmt::print("  {:<20} {:>14} {:>12} {:>14} {:>14} {:>14} {:>14}  {}\n", "", "arena", "staging", "communication",
+             "snapshot", "data, metrics", "total", "");
+  for (const RankPlan& p : plans) {
+    const RunMemory m = p.compiled.memory();
+    fmt::print("  {:<20} {:>14} {:>12} {:>14} {:>14} {:>14} {:>14}  {}\n", ranks_text(p.ranks), m.arena,
+               m.host_staging + m.device_staging, m.communication, m.snapshot, m.data + m.loader + m.metrics, m.total(),
+               format_bytes(m.total()));
+  }
+  fmt::print("\nlink: {}{} ({})\n", link_text(link),
+             bucket > 0 ? fmt::format("; buckets of {}", format_bytes(bucket)) : "", found.from);
+  fmt::print(
+      "A step ({}) of the first rank: {} collectives, {} sent. Predicted with that link, {:.1f} GFLOP/s and {:.1f} "
+      "GB/s "
+      "of memory: {:.3f} ms, of which compute {:.3f}, communication {:.3f}, not hidden {:.3f}.\n",
+      step.name, times.collectives, format_bytes(static_cast<int64_t>(times.bytes_sent)), rates.flops / 1e9,
+      rates.bytes / 1e9, 1e3 * times.seconds, 1e3 * times.compute, 1e3 * times.communication, 1e3 * times.exposed);
+  fmt::print("\nThe same part of a batch for every rank, on more of them:\n{}", scaling_table(scaling));
+  fmt::print("\nBuilt, optimised and planned in {:.0f} ms.\n", 1e3 * seconds);
 }
 
 void print_curve(const Recipe& r, const CompileOptions& options, const std::string& picture, bool json) {
@@ -93,8 +213,9 @@ void add_plan(CLI::App& app, int&) {
   struct Options {
     RecipeOptions recipe;
     bool json = false, nodes = false, curve = false;
+    int ranks = 0;  // 0: as many as a launcher started
     std::vector<std::string> disabled;
-    std::string target, device_memory, svg;
+    std::string target, device_memory, svg, link;
   };
   auto o = std::make_shared<Options>();
   CLI::App* cmd =
@@ -111,11 +232,26 @@ void add_plan(CLI::App& app, int&) {
       cmd->add_flag("--curve", o->curve, "Plan under ever smaller budgets: memory against predicted time");
   curve->excludes(nodes)->excludes(memory);
   cmd->add_option("--svg", o->svg, "Where --curve draws it; default: NAME_curve.svg here")->needs(curve);
+  cmd->add_option("--ranks", o->ranks,
+                  "Plan for so many ranks: bytes of each, bytes sent in a step, communication that is not hidden, and "
+                  "how that goes on with more; default: those that a launcher started, or one")
+      ->check(whole_number(1, 100000))
+      ->excludes(nodes)
+      ->excludes(curve);
+  cmd->add_option(
+         "--link", o->link,
+         "Between ranks: latency and bandwidth, for example 50us,1Gbit/s; default: measured, between the ranks of "
+         "a launcher or two threads of this host")
+      ->check(not_empty())
+      ->excludes(nodes)
+      ->excludes(curve);
   cmd->add_flag("--json", o->json, "Print all of it as JSON");
   cmd->footer(
       "Examples: lathe plan fashion_mnist --set train.batch_size=1024 --nodes\n"
       "          lathe plan fashion_mnist --target a100-40gb --device-memory 16GiB\n"
-      "          lathe plan fashion_mnist --curve");
+      "          lathe plan fashion_mnist --curve\n"
+      "          lathe plan fashion_resnet --ranks 64 --link 50us,1Gbit/s\n"
+      "          mpirun -n 2 lathe plan fashion_resnet --ranks 64");
   cmd->callback([o] {
     const Recipe r = o->recipe.load();
     CompileOptions options;
@@ -128,6 +264,21 @@ void add_plan(CLI::App& app, int&) {
     if (o->curve && r.memory.budget.bytes > 0)
       throw UserError("memory.budget: --curve tries all budgets that can be met; leave it out", Exit::usage);
     if (o->curve) return print_curve(r, options, o->svg.empty() ? r.name + "_curve.svg" : o->svg, o->json);
+    std::optional<Link> given;
+    if (!o->link.empty()) given = parse_link_option(o->link);
+    std::unique_ptr<comm::World> world = o->nodes ? nullptr : comm::find_world(r.comm.timeout);
+    const int ranks = o->ranks > 0 ? o->ranks : world ? world->launch().size : 1;
+    if (given && ranks == 1)
+      throw UserError("--link: a plan for one rank has none; say for how many with --ranks", Exit::usage);
+    std::optional<FoundLink> link;
+    if (ranks > 1) link = find_link(given, world.get());
+    if (world) {
+      const bool speaks = world->launch().rank == 0;
+      world->control().finish();
+      world.reset();  // the others need not wait for the plan
+      if (!speaks) return;
+    }
+    if (ranks > 1) return print_ranks(r, options, ranks, *link, o->json);
     const Compiled c = compile(r, describe_data(r), options);
     const int64_t outside = estimate_outside(c, 0);
     if (o->json) {
@@ -137,6 +288,7 @@ void add_plan(CLI::App& app, int&) {
                   {"device_staging", m.device_staging},
                   {"host_staging", m.host_staging},
                   {"metrics", m.metrics},
+                  {"communication", m.communication},
                   {"snapshot", m.snapshot},
                   {"loader", m.loader},
                   {"data", m.data},

@@ -50,7 +50,7 @@ bool run_passes_test(const std::vector<int>& ranks, bool json) {
                         {"first_bad", g.verdict.first_bad},
                         {"passes", passes}});
         if (!json)
-          fmt::print("  {:<16} {:<18} {}\n", g.recipe, g.program,
+          fmt::print("  {:<16} {:<28} {}\n", g.recipe, g.program,
                      g.verdict.ok() ? fmt::format("ok, error {:.1e} over {}", worst, fmt::join(compared, ", "))
                                     : fmt::format("FAILED in pass {}: {}", g.verdict.first_bad, g.verdict.why));
       },

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Reports of small runs in a real browser: `report_check.py LATHE FOLDER`. Trains a classifier, many classes with long names, a
-regression, masks, images and text on generated data, a run that accumulates and one that diverges, opens each report.html and the page of `lathe runs --curves` in headless Chromium, wide and narrow,
+regression, masks, images and text on generated data, a run that accumulates, one on ranks and one that diverges, opens each report.html and the page of `lathe runs --curves` in headless Chromium, wide and narrow,
 light and dark, and checks what a person would see at once: nothing is said on the console, nothing is fetched, nothing is
 wider than the screen, every chart and picture shows something, every label is inside of its chart, text can be read. The
 pictures stay in FOLDER.
@@ -23,6 +23,7 @@ RUNS = {
     "masks": ("mlp", IMAGES | {"data.target": "mask", "data.classes": 3}),
     "images": ("mlp", IMAGES | {"data.target": "image", "data.noise": 20}),
     "accumulated": ("mlp", SMALL | {"model.hidden": "[16]", "train.batch_size": 8, "train.accumulate": 4, "train.steps": 3}),
+    "ranks": ("mlp", SMALL | {"model.hidden": "[64,64]", "device.threads": 1}, ["--ranks", "3", "--profile", "--profile-steps", "6"]),
     "diverged": ("mlp", SMALL | {"model.hidden": "[16,16,16,16,16,16]", "optimizer.lr": 1000}),
     "text": ("gpt_tiny", {"data.path": "", "model.layers": 1, "model.width": 32, "model.heads": 2, "model.sequence": 32,
                           "train.batch_size": 8, "train.steps": 30, "data.test_samples": 16, "train.log_every": 1, "device": "cpu"}),
@@ -91,8 +92,8 @@ def train_table(lathe, folder):
 
 
 def train(lathe, folder):
-    for name, (recipe, keys) in RUNS.items():
-        args = [lathe, "train", recipe, "--out", folder / "runs" / name]
+    for name, (recipe, keys, *more) in RUNS.items():
+        args = [lathe, "train", recipe, "--out", folder / "runs" / name, *(more[0] if more else [])]
         for key, value in keys.items():
             args += ["--set", f"{key}={value}"]
         code = subprocess.run([str(a) for a in args], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode

@@ -88,8 +88,8 @@ def layer_norm(x, a):
 
 
 def local_slice(x, a):
-    rank, each, more = int(x[1]), a["samples"] // a["ranks"], a["samples"] % a["ranks"]
-    first = (rank * each + min(rank, more)) * (x[0].shape[a["axis"]] // a["samples"])
+    rank, each, more = int(x[1]), a["units"] // a["ranks"], a["units"] % a["ranks"]
+    first = (rank * each + min(rank, more)) * (x[0].shape[a["axis"]] // a["units"])
     return torch.narrow(x[0], a["axis"], first, a["size"])
 
 
@@ -370,6 +370,7 @@ NO_COUNTERPART = {
     "all_gather": "needs several ranks",
     "all_reduce": "needs several ranks",
     "reduce_scatter": "needs several ranks",
+    "tree_sum": "needs several ranks",
     "dropout": "random numbers of Lathe's own",
     "random_bernoulli": "random numbers of Lathe's own",
     "random_categorical": "random numbers of Lathe's own",

@@ -66,8 +66,8 @@ TEST_F(CudaSimLanes, SameBitsLaunchByLaunch) {
   trace.start();
   EXPECT_TRUE(bytes_after_steps(*e, 1, 3) == expected);
   trace.stop();
-  const std::vector<std::string> lanes = trace.lanes();
-  EXPECT_NE(std::ranges::find(lanes, "communication lane"), lanes.end());
+  const std::vector<TraceLane> lanes = trace.data().lanes;
+  EXPECT_NE(std::ranges::find(lanes, "communication lane", &TraceLane::name), lanes.end());
   EXPECT_EQ(sim::take_reports(), std::vector<std::string>());
 }
 

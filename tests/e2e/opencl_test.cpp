@@ -93,7 +93,7 @@ TEST_F(OpenCl, TrainsConvolutionsAndAttentionLikeTheCpu) {
   }
 }
 
-// Two batches on the device need 5120 bytes, the snapshot on the host more: no allocation may be larger than 4096.
+// Two batches on the device need 5120 bytes: no allocation may be larger than 4096.
 TEST_F(OpenCl, StagingKeepsToTheLargestAllocation) {
   const TempDir dir;
   for (const char* allocation : {"4096", "1000000"}) {

@@ -185,8 +185,9 @@ TEST(Optimizing, StopsEarlyAndKeepsTheBest) {
   EXPECT_EQ(result.best_step, 4);
   EXPECT_TRUE(std::filesystem::exists(out + "/best/step-000000004/model.safetensors"));
   EXPECT_FALSE(std::filesystem::exists(out + "/best/step-000000004/optimizer.safetensors"));
-  EXPECT_EQ(evaluate(out, {}, Which::best, data::Split::validation).loss, metrics(out, "validation_loss")[4]);
-  EXPECT_EQ(evaluate(out, {}, Which::newest, data::Split::validation).loss, metrics(out, "validation_loss")[12]);
+  EXPECT_EQ(evaluate(out, {.which = Which::best, .split = data::Split::validation}).loss,
+            metrics(out, "validation_loss")[4]);
+  EXPECT_EQ(evaluate(out, {.split = data::Split::validation}).loss, metrics(out, "validation_loss")[12]);
   EXPECT_NE(metrics(out, "validation_loss")[4], metrics(out, "validation_loss")[12]);
   EXPECT_EQ(metrics(out, "eval_loss"), (std::map<int64_t, double>{{12, evaluate(out, {}).loss}})) << "once, at the end";
   EXPECT_EQ(predict(out, {"test:0"}, {}, {}, Which::best).size(), 1u);
@@ -202,7 +203,7 @@ TEST(Optimizing, StopsEarlyAndKeepsTheBest) {
   EXPECT_EQ(kept, 1);
   run(small({}), dir.path("plain"));
   try {
-    evaluate(dir.path("plain"), {}, Which::best);
+    evaluate(dir.path("plain"), {.which = Which::best});
     FAIL();
   } catch (const UserError& e) {
     EXPECT_EQ(e.exit_code(), Exit::missing_input);

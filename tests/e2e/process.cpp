@@ -52,8 +52,9 @@ Outcome run_lathe(const std::vector<std::string>& args, const std::vector<std::s
   return r;
 }
 
-Running::Running(const std::vector<std::string>& args, const std::string& err)
-    : pid_(start(args, {}, "/dev/null", err)) {}
+Running::Running(const std::vector<std::string>& args, const std::string& err, const std::vector<std::string>& env,
+                 const std::string& out)
+    : pid_(start(args, env, out, err)) {}
 Running::~Running() {
   if (pid_ > 0) {
     kill(pid_, SIGKILL);

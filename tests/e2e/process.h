@@ -20,7 +20,8 @@ Outcome run_lathe(const std::vector<std::string>& args, const std::vector<std::s
 // A started program that can be signalled.
 class Running {
  public:
-  explicit Running(const std::vector<std::string>& args, const std::string& err = "/dev/null");
+  explicit Running(const std::vector<std::string>& args, const std::string& err = "/dev/null",
+                   const std::vector<std::string>& env = {}, const std::string& out = "/dev/null");
   ~Running();
   void signal(int number);
   int wait();  // exit code, or -signal

@@ -111,6 +111,13 @@ TEST(Recipes, APlantedWrongPassIsNamed) {
   EXPECT_GE(named, 3);
 }
 
+// Both are, but for the rounding of numbers around 1 in f32.
+bool is_zero(const HostTensor& actual, const HostTensor& expected) {
+  const auto is_rounding = [](double x) { return std::abs(x) < 2e-7; };
+  return actual.type == expected.type && is_float(expected.type.dtype) &&
+         std::ranges::all_of(actual.data, is_rounding) && std::ranges::all_of(expected.data, is_rounding);
+}
+
 // Random graphs through the pipeline and onto a device, with all passes and with each one left out.
 void random_graphs(const std::string& device, int graphs, bool each_pass) {
   const Backend& backend = find_backend(device);
@@ -128,7 +135,7 @@ void random_graphs(const std::string& device, int graphs, bool each_pass) {
       if (!disabled.empty()) o.disabled = {disabled};
       const auto actual = run_graph(backend, {}, run_pipeline(g, context, o), inputs);
       for (size_t i = 0; i < expected.size(); ++i)
-        ASSERT_LT(relative_error(actual[i], expected[i]), 2e-4)
+        ASSERT_TRUE(relative_error(actual[i], expected[i]) < 2e-4 || is_zero(actual[i], expected[i]))
             << device << ", seed " << seed << ", without " << disabled << ", output " << i;
     }
   }

@@ -258,7 +258,7 @@ TEST(Sets, AnySizesFitTheCertificate) {
         o);
     EXPECT_EQ(r.allocated, r.memory.total());
     EXPECT_EQ(evaluate(o.out, {}).loss, r.test->loss);
-    EXPECT_EQ(evaluate(o.out, {}, Which::newest, data::Split::validation).loss, r.validation->loss);
+    EXPECT_EQ(evaluate(o.out, {.split = data::Split::validation}).loss, r.validation->loss);
     EXPECT_EQ(r.test->samples, std::stoi(tests));
     EXPECT_EQ(r.validation->samples, static_cast<int64_t>(std::stod(validation) * 128));
   }

@@ -309,7 +309,7 @@ TEST(Training, EvaluationInARunEqualsEvaluationOfItsCheckpoint) {
     const EvalResult e = evaluate(o.out, {});
     EXPECT_EQ(e.loss, r.eval_loss) << recipe;
     EXPECT_EQ(e.accuracy, r.accuracy) << recipe;
-    EXPECT_EQ(evaluate(o.out, {"train.eval_batch=7"}).accuracy, r.accuracy) << recipe;
+    EXPECT_EQ(evaluate(o.out, {.sets = {"train.eval_batch=7"}}).accuracy, r.accuracy) << recipe;
   }
 }
 
