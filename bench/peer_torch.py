@@ -82,6 +82,11 @@ def mlp():
     return nn.Sequential(nn.Flatten(), nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
 
 
+def mlp_6m():
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 256),
+                         nn.ReLU(), nn.Linear(256, 10))
+
+
 def resnet18_cifar():
     import torchvision
 
@@ -116,6 +121,7 @@ def adamw(parameters):
 # model, data, optimizer, steps per block
 WORKLOADS = {
     "mlp": (mlp, images(128, 1, 28, 10), sgd, 200),
+    "mlp-6m": (mlp_6m, images(128, 1, 28, 10), adamw, 20),
     "cnn": (Cnn, images(128, 1, 28, 10), sgd, 40),
     "resnet18-cifar": (resnet18_cifar, images(64, 3, 32, 10), sgd, 4),
     "resnet50": (resnet50, images(16, 3, 224, 1000), sgd, 2),
